@@ -1,13 +1,13 @@
 //! The backend gce, against a double of Compute Engine.
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{TwoNodes, cluster, cluster::LEASES, topology::Stack};
+use flannel_tests::{Agent, TwoNodes, cluster, topology::Stack};
 use serde_json::json;
 
 use super::{
-    cleanup,
+    cleanup, expect_no_record, expect_stock_form,
     gce_double::{Compute, NETWORK, OTHER, OWN, PERMISSIONS},
-    row, subnet, wait_cloud, wait_rows,
+    put_stock_lease, row, subnet, succeed_and_change_nothing, wait_cloud, wait_rows,
 };
 
 const GONE: &str = "projects/pods-17/zones/europe-west4-a/instances/gone";
@@ -32,15 +32,65 @@ fn wait_routes(compute: &Compute, expected: &[[String; 3]]) -> Result<()> {
     wait_rows(|| Ok(compute.routes()), expected)
 }
 
+/// The double has refused nothing that the real cloud would refuse.
+fn expect_no_refusals(compute: &Compute) {
+    assert_eq!(
+        compute.take_refusals(),
+        Vec::<String>::new(),
+        "Google would refuse"
+    );
+}
+
+/// The routes were made and cleared away, by the agent's status.
+fn expect_status(agent: &Agent) -> Result<()> {
+    let changes = json!({ "created": 1, "replaced": 0, "deleted": 2 });
+    let status = wait_cloud(agent, "a status", |cloud| {
+        cloud["changes"] == changes && cloud["error"].is_null()
+    })?;
+    let cloud = &status["cloud"];
+    assert_eq!(
+        (&cloud["cloud"], &cloud["tables"], &cloud["target"]),
+        (&json!("gce"), &json!([NETWORK]), &json!(OWN))
+    );
+    assert_eq!(
+        (&cloud["source_check"], &status["mode"]["effective"]),
+        (&json!(null), &json!("fast")),
+        "{status}"
+    );
+    assert_eq!(agent.peer_status("192.168.1.13")?["way"], "cloud");
+    Ok(())
+}
+
+/// The route is removed, led elsewhere, and back each time; with a token that ended early in
+/// between.
+fn repair_each_change(
+    compute: &Compute,
+    agent: &Agent,
+    subnet: &str,
+    complete: &[[String; 3]],
+) -> Result<()> {
+    let name = &name_of(subnet);
+    compute.remove(name);
+    wait_routes(compute, complete)?;
+    compute.expire_token();
+    compute.put(name, subnet, OTHER);
+    wait_routes(compute, complete)?;
+    let changes = json!({ "created": 2, "replaced": 1, "deleted": 2 });
+    wait_cloud(agent, "repairs", |cloud| {
+        cloud["changes"] == changes && cloud["present"] == true
+    })?;
+    let refusals = compute.take_refusals();
+    ensure!(
+        refusals.iter().all(|refusal| refusal.contains("authError")) && refusals.len() == 1,
+        "{refusals:?}"
+    );
+    Ok(())
+}
+
 #[test]
 fn a_node_keeps_the_route_with_its_name_and_clears_away_what_leads_nowhere() -> Result<()> {
     let (pair, compute) = instance("gce-route")?;
-    // A lease as stock flannel 0.19 writes it for this backend.
-    pair.etcd.put(
-        &format!("{LEASES}10.244.13.0-24"),
-        r#"{"PublicIP":"192.168.1.13"}"#,
-        Some(86_400),
-    )?;
+    put_stock_lease(&pair)?;
     // Of another node without a lease, of one with a lease, by hand, and outside the pod network.
     let left = [
         row("flannel-10-244-11-0-24", "10.244.11.0/24", OTHER),
@@ -60,60 +110,12 @@ fn a_node_keeps_the_route_with_its_name_and_clears_away_what_leads_nowhere() -> 
     let name = name_of(&subnet);
     let complete = [&left[..], &[row(&name, &subnet, OWN)]].concat();
     wait_routes(&compute, &complete)?;
-    let changes = json!({ "created": 1, "replaced": 0, "deleted": 2 });
-    let status = wait_cloud(&agent, "a status", |cloud| {
-        cloud["changes"] == changes && cloud["error"].is_null()
-    })?;
-    let cloud = &status["cloud"];
-    assert_eq!(
-        (&cloud["cloud"], &cloud["tables"], &cloud["target"]),
-        (&json!("gce"), &json!([NETWORK]), &json!(OWN))
-    );
-    assert_eq!(
-        (&cloud["source_check"], &status["mode"]["effective"]),
-        (&json!(null), &json!("fast")),
-        "{status}"
-    );
-    assert_eq!(agent.peer_status("192.168.1.13")?["way"], "cloud");
-    let key = format!("{LEASES}{}", subnet.replace('/', "-"));
-    let published = pair.etcd.get(&key)?.context("a lease")?;
-    ensure!(
-        !published.contains("BackendType") && !published.contains("BackendData"),
-        "{published}"
-    );
-    assert_eq!(
-        compute.take_refusals(),
-        Vec::<String>::new(),
-        "Google would refuse"
-    );
+    expect_status(&agent)?;
+    expect_stock_form(&pair, &subnet)?;
+    expect_no_refusals(&compute);
 
-    // Removed, led elsewhere, and back each time; with a token that ended early in between.
-    compute.remove(&name);
-    wait_routes(&compute, &complete)?;
-    compute.expire_token();
-    compute.put(&name, &subnet, OTHER);
-    wait_routes(&compute, &complete)?;
-    let changes = json!({ "created": 2, "replaced": 1, "deleted": 2 });
-    wait_cloud(&agent, "repairs", |cloud| {
-        cloud["changes"] == changes && cloud["present"] == true
-    })?;
-    let refusals = compute.take_refusals();
-    ensure!(
-        refusals.iter().all(|refusal| refusal.contains("authError")) && refusals.len() == 1,
-        "{refusals:?}"
-    );
-
-    // The next agent finds it, and changes nothing.
-    agent.kill9()?;
-    agent.restart()?;
-    agent.wait_ready()?;
-    let status = wait_cloud(&agent, "a look", |cloud| {
-        cloud["requests"]["done"].as_u64() > Some(3)
-    })?;
-    assert_eq!(
-        status["cloud"]["changes"],
-        json!({ "created": 0, "replaced": 0, "deleted": 0 })
-    );
+    repair_each_change(&compute, &agent, &subnet, &complete)?;
+    succeed_and_change_nothing(&agent, 3)?;
     wait_routes(&compute, &complete)?;
 
     agent.sigterm_and_wait()?;
@@ -125,18 +127,8 @@ fn a_node_keeps_the_route_with_its_name_and_clears_away_what_leads_nowhere() -> 
         "{done}"
     );
     wait_routes(&compute, &left)?;
-    ensure!(
-        !pair
-            .a
-            .outside_path("/run/flannel/cloud-routes.json")
-            .exists(),
-        "the record is left"
-    );
-    assert_eq!(
-        compute.take_refusals(),
-        Vec::<String>::new(),
-        "Google would refuse"
-    );
+    expect_no_record(&pair)?;
+    expect_no_refusals(&compute);
     Ok(())
 }
 

@@ -19,8 +19,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use ec2::{Ec2, MISSING};
-use flannel_tests::{Agent, TwoNodes, cluster, eventually, not_run, topology::Stack};
-use serde_json::Value;
+use flannel_tests::{
+    Agent, TwoNodes, cluster, cluster::LEASES, eventually, not_run, topology::Stack,
+};
+use serde_json::{Value, json};
 
 /// Two nodes with etcd, of which `a` is an instance; `None` without EC2, and says so.
 fn instance(name: &str) -> Result<Option<(TwoNodes, Ec2)>> {
@@ -51,6 +53,47 @@ fn wait_cloud(agent: &Agent, what: &str, is_so: impl Fn(&Value) -> bool) -> Resu
         ensure!(is_so(&status["cloud"]), "{}", status["cloud"]);
         Ok(status)
     })
+}
+
+/// A lease as stock flannel 0.19 writes it for backends of clouds: 10.244.13.0/24 of 192.168.1.13.
+fn put_stock_lease(pair: &TwoNodes) -> Result<()> {
+    let lease = r#"{"PublicIP":"192.168.1.13"}"#;
+    let key = format!("{LEASES}10.244.13.0-24");
+    pair.etcd.put(&key, lease, Some(86_400))
+}
+
+/// The agent publishes its lease as stock flannel does, without a type and data of a backend.
+fn expect_stock_form(pair: &TwoNodes, subnet: &str) -> Result<()> {
+    let key = format!("{LEASES}{}", subnet.replace('/', "-"));
+    let published = pair.etcd.get(&key)?.context("a lease")?;
+    ensure!(
+        !published.contains("BackendType") && !published.contains("BackendData"),
+        "{published}"
+    );
+    Ok(())
+}
+
+/// An agent that succeeds a killed one finds the route, and changes nothing: by its status, once it
+/// has made more than so many requests.
+fn succeed_and_change_nothing(agent: &Agent, requests: u64) -> Result<()> {
+    agent.kill9()?;
+    agent.restart()?;
+    agent.wait_ready()?;
+    let status = wait_cloud(agent, "a look", |cloud| {
+        cloud["requests"]["done"].as_u64() > Some(requests)
+    })?;
+    assert_eq!(
+        status["cloud"]["changes"],
+        json!({ "created": 0, "replaced": 0, "deleted": 0 })
+    );
+    Ok(())
+}
+
+/// Of the routes in the cloud no record is left on the node.
+fn expect_no_record(pair: &TwoNodes) -> Result<()> {
+    let record = pair.a.outside_path("/run/flannel/cloud-routes.json");
+    ensure!(!record.exists(), "the record is left");
+    Ok(())
 }
 
 /// A row of a route table.

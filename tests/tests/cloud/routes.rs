@@ -1,18 +1,58 @@
 //! The route of a node, and what is cleared away with it.
 
 use anyhow::{Result, ensure};
-use flannel_tests::{
-    cluster::{LEASES, config},
-    etcd::CONFIG_KEY,
-    topology::Stack,
-};
+use flannel_tests::{Agent, cluster::config, etcd::CONFIG_KEY, topology::Stack};
 use serde_json::{Value, json};
 
-use super::{Ec2, cleanup, instance, row, subnet, wait_cloud, wait_rows};
+use super::{
+    Ec2, cleanup, expect_no_record, expect_stock_form, instance, put_stock_lease, row, subnet,
+    succeed_and_change_nothing, wait_cloud, wait_rows,
+};
 
 /// Waits until a table has these routes and no others.
 fn wait_routes(ec2: &Ec2, table: &str, expected: &[[String; 3]]) -> Result<()> {
     wait_rows(|| ec2.routes(table), expected)
+}
+
+/// The routes were made and cleared away, by the agent's status.
+fn expect_status(agent: &Agent) -> Result<()> {
+    let status = wait_cloud(agent, "a status", |cloud| cloud["changes"]["deleted"] == 2)?;
+    let changes = json!({ "created": 1, "replaced": 0, "deleted": 2 });
+    assert_eq!(
+        (&status["cloud"]["changes"], &status["cloud"]["error"]),
+        (&changes, &json!(null)),
+        "{status}"
+    );
+    assert_eq!(
+        (&status["mode"]["effective"], &status["devices"]),
+        (&json!("fast"), &json!([])),
+        "{status}"
+    );
+    assert_eq!(agent.peer_status("192.168.1.13")?["way"], "cloud");
+    Ok(())
+}
+
+/// The route is removed, led elsewhere, and back each time.
+fn repair_each_change(
+    ec2: &Ec2,
+    agent: &Agent,
+    subnet: &str,
+    complete: &[[String; 3]],
+) -> Result<()> {
+    let (table, other) = (ec2.fact("table"), ec2.fact("other"));
+    ec2.call(
+        "ec2",
+        "delete_route",
+        &json!({ "RouteTableId": table, "DestinationCidrBlock": subnet }),
+    )?;
+    wait_routes(ec2, table, complete)?;
+    ec2.route("replace_route", table, subnet, other)?;
+    wait_routes(ec2, table, complete)?;
+    let changes = json!({ "created": 2, "replaced": 1, "deleted": 2 });
+    wait_cloud(agent, "repairs", |cloud| {
+        cloud["changes"] == changes && cloud["present"] == true
+    })?;
+    Ok(())
 }
 
 #[test]
@@ -21,10 +61,7 @@ fn a_node_keeps_its_route_and_clears_away_what_leads_nowhere() -> Result<()> {
         return Ok(());
     };
     let (table, own, other) = (ec2.fact("table"), ec2.fact("own"), ec2.fact("other"));
-    // A lease as stock flannel 0.19 writes it for this backend.
-    let lease = r#"{"PublicIP":"192.168.1.13"}"#;
-    pair.etcd
-        .put(&format!("{LEASES}10.244.13.0-24"), lease, Some(86_400))?;
+    put_stock_lease(&pair)?;
     ec2.blackhole(table, &["10.244.9.0/24", "10.244.13.0/24", "10.99.9.0/24"])?;
     ec2.route("create_route", table, "10.244.10.0/24", own)?;
     ec2.route("create_route", table, "10.244.11.0/24", other)?;
@@ -49,52 +86,12 @@ fn a_node_keeps_its_route_and_clears_away_what_leads_nowhere() -> Result<()> {
     let complete = [&left[..], &[row(&subnet, own, "active")]].concat();
     wait_routes(&ec2, table, &complete)?;
     ensure!(!ec2.checks_source()?, "the VPC drops packets of pods");
-    let status = wait_cloud(&agent, "a status", |cloud| cloud["changes"]["deleted"] == 2)?;
-    let changes = json!({ "created": 1, "replaced": 0, "deleted": 2 });
-    assert_eq!(
-        (&status["cloud"]["changes"], &status["cloud"]["error"]),
-        (&changes, &json!(null)),
-        "{status}"
-    );
-    assert_eq!(
-        (&status["mode"]["effective"], &status["devices"]),
-        (&json!("fast"), &json!([])),
-        "{status}"
-    );
-    assert_eq!(agent.peer_status("192.168.1.13")?["way"], "cloud");
+    expect_status(&agent)?;
     assert_eq!(pair.a.subnet_env()?.mtu, 1500, "as stock flannel's");
-    let key = format!("{LEASES}{}", subnet.replace('/', "-"));
-    let published = pair.etcd.get(&key)?.unwrap_or_default();
-    ensure!(
-        !published.contains("BackendType") && !published.contains("BackendData"),
-        "{published}"
-    );
+    expect_stock_form(&pair, &subnet)?;
 
-    // Removed, led elsewhere, and back each time.
-    ec2.call(
-        "ec2",
-        "delete_route",
-        &json!({ "RouteTableId": table, "DestinationCidrBlock": subnet }),
-    )?;
-    wait_routes(&ec2, table, &complete)?;
-    ec2.route("replace_route", table, &subnet, other)?;
-    wait_routes(&ec2, table, &complete)?;
-    let changes = json!({ "created": 2, "replaced": 1, "deleted": 2 });
-    wait_cloud(&agent, "repairs", |cloud| {
-        cloud["changes"] == changes && cloud["present"] == true
-    })?;
-
-    // The next agent finds it, and changes nothing.
-    agent.kill9()?;
-    agent.restart()?;
-    agent.wait_ready()?;
-    let status = wait_cloud(&agent, "a look", |cloud| {
-        cloud["requests"]["done"].as_u64() > Some(2)
-    })?;
-    assert_eq!(
-        status["cloud"]["changes"],
-        json!({ "created": 0, "replaced": 0, "deleted": 0 })
-    );
+    repair_each_change(&ec2, &agent, &subnet, &complete)?;
+    succeed_and_change_nothing(&agent, 2)?;
     wait_routes(&ec2, table, &complete)?;
 
     agent.sigterm_and_wait()?;
@@ -106,13 +103,7 @@ fn a_node_keeps_its_route_and_clears_away_what_leads_nowhere() -> Result<()> {
         "{done}"
     );
     wait_routes(&ec2, table, &left)?;
-    ensure!(
-        !pair
-            .a
-            .outside_path("/run/flannel/cloud-routes.json")
-            .exists(),
-        "the record is left"
-    );
+    expect_no_record(&pair)?;
     Ok(())
 }
 

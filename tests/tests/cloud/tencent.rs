@@ -1,11 +1,12 @@
 //! The backend tencent-vpc, against a double of Tencent's VPC.
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{TwoNodes, cluster, cluster::LEASES, topology::Stack};
+use flannel_tests::{Agent, TwoNodes, cluster, topology::Stack};
 use serde_json::json;
 
 use super::{
-    cleanup, row, subnet,
+    cleanup, expect_no_record, expect_stock_form, put_stock_lease, row, subnet,
+    succeed_and_change_nothing,
     tencent_double::{ACTIONS, MAIN, OTHER, OWN, REGION, TABLE, USER, Vpc},
     wait_cloud, wait_rows,
 };
@@ -22,15 +23,65 @@ fn wait_routes(vpc: &Vpc, table: &str, expected: &[[String; 3]]) -> Result<()> {
     wait_rows(|| Ok(vpc.routes(table)), expected)
 }
 
+/// The double has refused nothing that the real cloud would refuse.
+fn expect_no_refusals(vpc: &Vpc) {
+    assert_eq!(
+        vpc.take_refusals(),
+        Vec::<String>::new(),
+        "Tencent would refuse"
+    );
+}
+
+/// The routes were made and cleared away, by the agent's status.
+fn expect_status(agent: &Agent) -> Result<()> {
+    let changes = json!({ "created": 1, "replaced": 0, "deleted": 2 });
+    let status = wait_cloud(agent, "a status", |cloud| {
+        cloud["changes"] == changes && cloud["error"].is_null()
+    })?;
+    let cloud = &status["cloud"];
+    assert_eq!(
+        (&cloud["cloud"], &cloud["tables"], &cloud["target"]),
+        (&json!("tencent"), &json!([TABLE]), &json!(OWN))
+    );
+    assert_eq!(status["mode"]["effective"], "fast", "{status}");
+    assert_eq!(agent.peer_status("192.168.1.13")?["way"], "cloud");
+    Ok(())
+}
+
+/// The route is removed, led elsewhere, switched off, and back each time; with keys that ended early
+/// in between.
+fn repair_each_change(
+    vpc: &Vpc,
+    agent: &Agent,
+    subnet: &str,
+    complete: &[[String; 3]],
+) -> Result<()> {
+    vpc.remove(TABLE, subnet);
+    wait_routes(vpc, TABLE, complete)?;
+    vpc.rotate_role();
+    vpc.put(TABLE, subnet, OTHER, true);
+    wait_routes(vpc, TABLE, complete)?;
+    vpc.put(TABLE, subnet, OWN, false);
+    wait_routes(vpc, TABLE, complete)?;
+    let changes = json!({ "created": 2, "replaced": 2, "deleted": 2 });
+    wait_cloud(agent, "repairs", |cloud| {
+        cloud["changes"] == changes && cloud["present"] == true
+    })?;
+    let refusals = vpc.take_refusals();
+    ensure!(
+        refusals
+            .iter()
+            .all(|refusal| refusal.contains("SecretIdNotFound"))
+            && refusals.len() == 1,
+        "{refusals:?}"
+    );
+    Ok(())
+}
+
 #[test]
 fn a_node_keeps_its_route_in_the_table_of_its_subnet() -> Result<()> {
     let (pair, vpc) = instance("tencent-route", "")?;
-    // A lease as stock flannel writes it for this backend.
-    pair.etcd.put(
-        &format!("{LEASES}10.244.13.0-24"),
-        r#"{"PublicIP":"192.168.1.13"}"#,
-        Some(86_400),
-    )?;
+    put_stock_lease(&pair)?;
     // Of another node without a lease, on or off; inside a lease; and outside the pod network.
     let left = [
         row("10.244.11.0/24", OTHER, "enabled"),
@@ -50,62 +101,12 @@ fn a_node_keeps_its_route_in_the_table_of_its_subnet() -> Result<()> {
     let subnet = subnet(&agent)?;
     let complete = [&left[..], &[row(&subnet, OWN, "enabled")]].concat();
     wait_routes(&vpc, TABLE, &complete)?;
-    let changes = json!({ "created": 1, "replaced": 0, "deleted": 2 });
-    let status = wait_cloud(&agent, "a status", |cloud| {
-        cloud["changes"] == changes && cloud["error"].is_null()
-    })?;
-    let cloud = &status["cloud"];
-    assert_eq!(
-        (&cloud["cloud"], &cloud["tables"], &cloud["target"]),
-        (&json!("tencent"), &json!([TABLE]), &json!(OWN))
-    );
-    assert_eq!(status["mode"]["effective"], "fast", "{status}");
-    assert_eq!(agent.peer_status("192.168.1.13")?["way"], "cloud");
-    let key = format!("{LEASES}{}", subnet.replace('/', "-"));
-    let published = pair.etcd.get(&key)?.context("a lease")?;
-    ensure!(
-        !published.contains("BackendType") && !published.contains("BackendData"),
-        "{published}"
-    );
-    assert_eq!(
-        vpc.take_refusals(),
-        Vec::<String>::new(),
-        "Tencent would refuse"
-    );
+    expect_status(&agent)?;
+    expect_stock_form(&pair, &subnet)?;
+    expect_no_refusals(&vpc);
 
-    // Removed, led elsewhere, switched off, and back each time; with keys that ended early in
-    // between.
-    vpc.remove(TABLE, &subnet);
-    wait_routes(&vpc, TABLE, &complete)?;
-    vpc.rotate_role();
-    vpc.put(TABLE, &subnet, OTHER, true);
-    wait_routes(&vpc, TABLE, &complete)?;
-    vpc.put(TABLE, &subnet, OWN, false);
-    wait_routes(&vpc, TABLE, &complete)?;
-    let changes = json!({ "created": 2, "replaced": 2, "deleted": 2 });
-    wait_cloud(&agent, "repairs", |cloud| {
-        cloud["changes"] == changes && cloud["present"] == true
-    })?;
-    let refusals = vpc.take_refusals();
-    ensure!(
-        refusals
-            .iter()
-            .all(|refusal| refusal.contains("SecretIdNotFound"))
-            && refusals.len() == 1,
-        "{refusals:?}"
-    );
-
-    // The next agent finds it, and changes nothing.
-    agent.kill9()?;
-    agent.restart()?;
-    agent.wait_ready()?;
-    let status = wait_cloud(&agent, "a look", |cloud| {
-        cloud["requests"]["done"].as_u64() > Some(1)
-    })?;
-    assert_eq!(
-        status["cloud"]["changes"],
-        json!({ "created": 0, "replaced": 0, "deleted": 0 })
-    );
+    repair_each_change(&vpc, &agent, &subnet, &complete)?;
+    succeed_and_change_nothing(&agent, 1)?;
     wait_routes(&vpc, TABLE, &complete)?;
 
     agent.sigterm_and_wait()?;
@@ -118,18 +119,8 @@ fn a_node_keeps_its_route_in_the_table_of_its_subnet() -> Result<()> {
     );
     wait_routes(&vpc, TABLE, &left)?;
     wait_routes(&vpc, MAIN, &of_main)?;
-    ensure!(
-        !pair
-            .a
-            .outside_path("/run/flannel/cloud-routes.json")
-            .exists(),
-        "the record is left"
-    );
-    assert_eq!(
-        vpc.take_refusals(),
-        Vec::<String>::new(),
-        "Tencent would refuse"
-    );
+    expect_no_record(&pair)?;
+    expect_no_refusals(&vpc);
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Pod, TwoNodes, eventually, not_run, wire::Capture};
+use flannel_tests::{Agent, Pod, TwoNodes, eventually, not_run, wire::Capture};
 
 use super::{
     ADDRESSES, agents, final_state, has_esp, pid, policies, tunnel, two_nodes, wait_tunnel,
@@ -25,21 +25,7 @@ fn nodes_know_each_other_whatever_becomes_of_agent_and_process() -> Result<()> {
             "this kernel has no ESP",
         );
         expect_nothing_in_the_clear(&nodes)?;
-        eventually(
-            "the kernel's refusal, in words",
-            Duration::from_secs(30),
-            || {
-                let shown = agent.cli_any(&["status"])?.stdout;
-                ensure!(
-                    shown.contains(
-                        "the kernel makes no IPsec associations: cannot create an ESP association: "
-                    ) && shown
-                        .contains("has no IPsec associations, so packets to it are dropped: "),
-                    "{shown}"
-                );
-                Ok(())
-            },
-        )?;
+        expect_the_kernels_refusal(&agent)?;
     }
 
     let process = pid(&agent)?;
@@ -52,13 +38,7 @@ fn nodes_know_each_other_whatever_becomes_of_agent_and_process() -> Result<()> {
     agent.restart()?;
     agent.wait_ready()?;
     let after = wait_tunnel(&agent, ADDRESSES[1], state)?;
-    let status = agent.status()?;
-    assert_eq!(
-        (pid(&agent)?, status["ipsec"]["starts"].as_u64()),
-        (process, Some(0)),
-        "{}",
-        status["ipsec"]
-    );
+    expect_the_same_process(&agent, process)?;
     // Rounded to seconds on the way.
     ensure!(
         after["since"].as_u64().context("a time")?.abs_diff(since) <= 1,
@@ -76,6 +56,41 @@ fn nodes_know_each_other_whatever_becomes_of_agent_and_process() -> Result<()> {
 
     let successor = pid(&agent)?;
     agent.sigterm_and_wait()?;
+    expect_cleanup(&nodes, &agent, successor)
+}
+
+/// The status says that the kernel makes no associations, and the packets it costs.
+fn expect_the_kernels_refusal(agent: &Agent) -> Result<()> {
+    eventually(
+        "the kernel's refusal, in words",
+        Duration::from_secs(30),
+        || {
+            let shown = agent.cli_any(&["status"])?.stdout;
+            ensure!(
+                shown.contains(
+                    "the kernel makes no IPsec associations: cannot create an ESP association: "
+                ) && shown.contains("has no IPsec associations, so packets to it are dropped: "),
+                "{shown}"
+            );
+            Ok(())
+        },
+    )
+}
+
+/// A restarted agent took over the process, and started none.
+fn expect_the_same_process(agent: &Agent, process: u64) -> Result<()> {
+    let status = agent.status()?;
+    assert_eq!(
+        (pid(agent)?, status["ipsec"]["starts"].as_u64()),
+        (process, Some(0)),
+        "{}",
+        status["ipsec"]
+    );
+    Ok(())
+}
+
+/// With cleanup the process ends, and its files, policies and associations go.
+fn expect_cleanup(nodes: &TwoNodes, agent: &Agent, process: u64) -> Result<()> {
     let plan = agent.cli(&["cleanup"])?.stdout;
     ensure!(
         plan.contains("end charon of the backend ipsec and remove its files: done"),
@@ -87,7 +102,7 @@ fn nodes_know_each_other_whatever_becomes_of_agent_and_process() -> Result<()> {
     );
     let files = nodes.a.sh("ls /run/flannel")?.stdout;
     ensure!(
-        nodes.a.sh(&format!("kill -0 {successor}")).is_err(),
+        nodes.a.sh(&format!("kill -0 {process}")).is_err(),
         "it runs"
     );
     ensure!(

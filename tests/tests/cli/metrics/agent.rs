@@ -4,22 +4,28 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{StockNode, TwoNodes, cluster::VXLAN, etcd::CONFIG_KEY, eventually};
+use flannel_tests::{Agent, StockNode, TwoNodes, cluster::VXLAN, etcd::CONFIG_KEY, eventually};
 
 use super::scrape::{PORT_FLAG, Scrape};
 
 const SOON: Duration = Duration::from_secs(20);
 
+/// Waits until the metrics are as expected.
+fn sample(
+    pair: &TwoNodes,
+    what: &str,
+    expected: impl Fn(&Scrape) -> Result<bool>,
+) -> Result<Scrape> {
+    eventually(what, SOON, || {
+        let scrape = Scrape::of(&pair.a)?;
+        ensure!(expected(&scrape)?, "{}", scrape.text);
+        Ok(scrape)
+    })
+}
+
 #[test]
 fn lease_store_peers_and_repairs_are_followed() -> Result<()> {
     let pair = TwoNodes::unconfigured("metrics")?;
-    let sample = |what: &str, expected: &dyn Fn(&Scrape) -> Result<bool>| {
-        eventually(what, SOON, || {
-            let scrape = Scrape::of(&pair.a)?;
-            ensure!(expected(&scrape)?, "{}", scrape.text);
-            Ok(scrape)
-        })
-    };
     // A lease of 12 seconds, renewed every 2.
     let flags = [
         PORT_FLAG,
@@ -28,8 +34,22 @@ fn lease_store_peers_and_repairs_are_followed() -> Result<()> {
         "--ip-masq",
     ];
     let agent = pair.a.agent(pair.options()?.flags(&flags))?;
+    expect_a_start(&pair)?;
 
-    let starting = sample("an answer before there is a configuration", &|_| Ok(true))?;
+    pair.etcd.put(CONFIG_KEY, VXLAN, None)?;
+    agent.wait_ready()?;
+    StockNode::vxlan(9, "192.168.1.99", "02:00:00:00:00:09").put(&pair.etcd)?;
+    let ready = expect_a_ready_node(&pair, &agent)?;
+    follow_repairs(&pair, &ready)?;
+    follow_an_outage(&pair, &ready)?;
+    agent.sigterm_and_wait()
+}
+
+/// The metrics of an agent that waits for a configuration.
+fn expect_a_start(pair: &TwoNodes) -> Result<()> {
+    let starting = sample(pair, "an answer before there is a configuration", |_| {
+        Ok(true)
+    })?;
     for (name, value) in [
         ("flannel_ready", 0.0),
         ("flannel_lease_held", 0.0),
@@ -45,11 +65,11 @@ fn lease_store_peers_and_repairs_are_followed() -> Result<()> {
         starting.get("flannel_lease_expires_timestamp_seconds"),
         None
     );
+    Ok(())
+}
 
-    pair.etcd.put(CONFIG_KEY, VXLAN, None)?;
-    agent.wait_ready()?;
-    StockNode::vxlan(9, "192.168.1.99", "02:00:00:00:00:09").put(&pair.etcd)?;
-    let ready = sample("a peer, and a lease renewed", &|scrape| {
+fn expect_a_ready_node(pair: &TwoNodes, agent: &Agent) -> Result<Scrape> {
+    let ready = sample(pair, "a peer, and a lease renewed", |scrape| {
         let peers = scrape.value("flannel_peers{family=\"ipv4\",way=\"tunnel\"}")?;
         Ok(peers > 0.5 && scrape.value("flannel_lease_renewals_total")? > 0.5)
     })?;
@@ -74,7 +94,11 @@ fn lease_store_peers_and_repairs_are_followed() -> Result<()> {
     );
     assert!(ready.value("flannel_reconcile_duration_seconds_count")? > 0.5);
     assert!(ready.value("process_resident_memory_bytes")? > 1e6);
+    Ok(ready)
+}
 
+/// Changes of others are repaired, and counted.
+fn follow_repairs(pair: &TwoNodes, ready: &Scrape) -> Result<()> {
     let routes = "flannel_repairs_total{object=\"route\"}";
     assert!(
         ready.value(routes)? < 0.5,
@@ -82,16 +106,20 @@ fn lease_store_peers_and_repairs_are_followed() -> Result<()> {
         ready.text
     );
     pair.a.sh("ip route del 10.244.9.0/24")?;
-    sample("the route's repair", &|scrape| {
+    sample(pair, "the route's repair", |scrape| {
         Ok(scrape.value(routes)? > 0.5)
     })?;
     pair.a.sh("iptables -t nat -F FLANNEL-POSTRTG")?;
-    sample("the rules' repair", &|scrape| {
+    sample(pair, "the rules' repair", |scrape| {
         Ok(scrape.value("flannel_repairs_total{object=\"traffic_rules\"}")? > 0.5)
     })?;
+    Ok(())
+}
 
+/// The store goes away, and comes back.
+fn follow_an_outage(pair: &TwoNodes, ready: &Scrape) -> Result<()> {
     pair.etcd.stop()?;
-    let away = sample("word of the outage", &|scrape| {
+    let away = sample(pair, "word of the outage", |scrape| {
         Ok(scrape.value("flannel_store_in_sync")? < 0.5)
     })?;
     assert!(
@@ -99,14 +127,14 @@ fn lease_store_peers_and_repairs_are_followed() -> Result<()> {
         "{}",
         away.text
     );
-    sample("failed renewals", &|scrape| {
+    sample(pair, "failed renewals", |scrape| {
         Ok(scrape.value("flannel_lease_renewal_failures_total")? > 0.5)
     })?;
     pair.etcd.start()?;
-    sample("the store", &|scrape| {
+    sample(pair, "the store", |scrape| {
         Ok(scrape.value("flannel_store_in_sync")? > 0.5
             && scrape.value("flannel_store_watches_total")?
                 > ready.value("flannel_store_watches_total")?)
     })?;
-    agent.sigterm_and_wait()
+    Ok(())
 }

@@ -172,14 +172,15 @@ fn mac(agent: &Agent) -> Result<Mac> {
 /// Two nodes, and their pods: `near` tries things, next to a second pod of its node, with `far` on
 /// the other.
 struct Site {
-    nodes: TwoNodes,
-    agent: Agent,
-    other: Agent,
     near: Pod,
     second: Pod,
     far: Pod,
     /// The address of the bridge of `near`.
     bridge: Ipv4Addr,
+    agent: Agent,
+    other: Agent,
+    // Dropped last, as all others run in it.
+    nodes: TwoNodes,
 }
 
 fn site() -> Result<Site> {
@@ -207,13 +208,13 @@ fn site() -> Result<Site> {
     agent.wait_pod(&near, true, true)?;
     let bridge = Ipv4Addr::from(u32::from(near.ip4()?) & !0xff | 1);
     Ok(Site {
-        nodes,
-        agent,
-        other,
         near,
         second,
         far,
         bridge,
+        agent,
+        other,
+        nodes,
     })
 }
 

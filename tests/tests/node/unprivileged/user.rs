@@ -77,10 +77,24 @@ fn refused(host: &Host, unprivileged: &[&str], attempt: &Attempt) -> Result<Stri
     ))
 }
 
+/// A command of the agent's own program.
+fn ours(what: &'static str, args: &str) -> Attempt {
+    attempt(what, &format!("{PROGRAM} {args}"))
+}
+
 /// Everything a command can try.
 fn attempts(agent: &Agent) -> Vec<Attempt> {
     let pid = agent.child().pid();
-    let ours = |what, args: &str| attempt(what, &format!("{PROGRAM} {args}"));
+    let mut all = attempts_at_files(pid);
+    all.extend(attempts_at_memory(pid));
+    all.extend(attempts_at_maps());
+    all.extend(attempts_by_commands());
+    all.extend(attempts_at_the_kernel());
+    all
+}
+
+/// Start, stop and the files of the agent.
+fn attempts_at_files(pid: u32) -> Vec<Attempt> {
     vec![
         // Start and stop.
         attempt("lock the lock file", &format!("flock -n {LOCK} true")),
@@ -112,7 +126,11 @@ fn attempts(agent: &Agent) -> Vec<Attempt> {
             &format!("mv -f {SUBNET_ENV} {STATE}/away"),
         ),
         attempt("open the state directory", &format!("chmod 0777 {STATE}")),
-        // The agent's memory.
+    ]
+}
+
+fn attempts_at_memory(pid: u32) -> Vec<Attempt> {
+    vec![
         attempt(
             "read the agent's environment",
             &format!("cat /proc/{pid}/environ"),
@@ -133,7 +151,12 @@ fn attempts(agent: &Agent) -> Vec<Attempt> {
             "enter the agent's namespaces",
             &format!("nsenter -t {pid} -n -m true"),
         ),
-        // Pins and maps.
+    ]
+}
+
+/// Pins and maps.
+fn attempts_at_maps() -> Vec<Attempt> {
+    vec![
         attempt("list the pins", "ls /sys/fs/bpf/flannel/"),
         attempt("remove the pins", "rm -r /sys/fs/bpf/flannel/v2"),
         ours("dump the peers", "maps dump peers"),
@@ -142,7 +165,12 @@ fn attempts(agent: &Agent) -> Vec<Attempt> {
         ours("change the mode", "datapath set kernel"),
         ours("switch the guard off", "guard set off"),
         ours("watch packets", "monitor"),
-        // The agent's other commands.
+    ]
+}
+
+/// The agent's other commands.
+fn attempts_by_commands() -> Vec<Attempt> {
+    vec![
         ours("ask for the status", "status"),
         ours("check the host", "check"),
         ours("clean up", "cleanup"),
@@ -151,7 +179,11 @@ fn attempts(agent: &Agent) -> Vec<Attempt> {
             "run a second agent",
             "run --etcd-endpoints=http://192.168.1.12:2379 --iface=eth0",
         ),
-        // The kernel.
+    ]
+}
+
+fn attempts_at_the_kernel() -> Vec<Attempt> {
+    vec![
         attempt("take the tunnel down", "ip link set flannel.1 down"),
         attempt(
             "take the tunnel down in a user namespace",
