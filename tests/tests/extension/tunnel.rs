@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
+    Agent,
     cluster::{Cluster, LEASES},
     eventually,
     load::{UdpLoad, UdpRun},
@@ -42,38 +43,14 @@ fn commands_carry_the_packets_and_a_restarted_agent_runs_none_again() -> Result<
     );
     assert_eq!(cluster.a.subnet_env()?.mtu, 1500, "as stock flannel's");
 
-    // As stock flannel publishes it: the output as a text, under the backend's name.
-    let mac = cluster
-        .a
-        .sh(&format!("cat /sys/class/net/{DEVICE}/address"))?
-        .stdout;
-    let key = format!("{LEASES}{}", subnet(agent)?.replace('/', "-"));
-    let lease = cluster.etcd.get(&key)?.context("a lease")?;
-    let lease: serde_json::Value = serde_json::from_str(&lease)?;
-    assert_eq!(
-        (&lease["BackendType"], &lease["BackendData"]),
-        (&json!("extension"), &json!(mac.trim())),
-        "{lease}"
-    );
+    expect_published_output(&cluster, agent)?;
 
     let before = runs(&cluster.a)?;
     ensure!(
         before.len() == 2 && before.iter().all(|line| line.starts_with("add ")),
         "{before:?}"
     );
-    let [near, far, _] = &cluster.pods;
-    let load = UdpLoad {
-        pps: 500,
-        duration: Duration::from_mins(2),
-        payload: 64,
-    };
-    let run = UdpRun::start(near, far, far.ip(), load)?;
-    agent.kill9()?;
-    near.ping(far.ip())?;
-    agent.restart()?;
-    agent.wait_ready()?;
-    added(agent, 2)?;
-    run.stop()?.expect_complete()?;
+    restart_under_load(&cluster)?;
     assert_eq!(
         runs(&cluster.a)?,
         before,
@@ -98,6 +75,42 @@ fn commands_carry_the_packets_and_a_restarted_agent_runs_none_again() -> Result<
         "{last}"
     );
     Ok(())
+}
+
+/// As stock flannel publishes it: the output as a text, under the backend's name.
+fn expect_published_output(cluster: &Cluster, agent: &Agent) -> Result<()> {
+    let mac = cluster
+        .a
+        .sh(&format!("cat /sys/class/net/{DEVICE}/address"))?
+        .stdout;
+    let key = format!("{LEASES}{}", subnet(agent)?.replace('/', "-"));
+    let lease = cluster.etcd.get(&key)?.context("a lease")?;
+    let lease: serde_json::Value = serde_json::from_str(&lease)?;
+    assert_eq!(
+        (&lease["BackendType"], &lease["BackendData"]),
+        (&json!("extension"), &json!(mac.trim())),
+        "{lease}"
+    );
+
+    Ok(())
+}
+
+/// No packet is lost while the first agent is killed and restarted.
+fn restart_under_load(cluster: &Cluster) -> Result<()> {
+    let [agent, ..] = &cluster.agents;
+    let [near, far, _] = &cluster.pods;
+    let load = UdpLoad {
+        pps: 500,
+        duration: Duration::from_mins(2),
+        payload: 64,
+    };
+    let run = UdpRun::start(near, far, far.ip(), load)?;
+    agent.kill9()?;
+    near.ping(far.ip())?;
+    agent.restart()?;
+    agent.wait_ready()?;
+    added(agent, 2)?;
+    run.stop()?.expect_complete()
 }
 
 #[test]

@@ -243,14 +243,8 @@ fn a_pod_that_uses_anothers_address_gets_nothing_of_its_flow() -> Result<()> {
     pair.talk_until_replayed(&mut talk, 500)
 }
 
-/// A reverse flow that leads elsewhere does not belong to this connection: the programs trust
-/// neither of the two.
-#[test]
-fn flows_that_do_not_mirror_each_other_are_both_forgotten() -> Result<()> {
-    let mut pair = BarePair::new("fastmirror")?;
-    let (IpAddr::V4(near), IpAddr::V4(far)) = (pair.near.ip(), pair.far.ip()) else {
-        anyhow::bail!("IPv4 pods")
-    };
+/// The flow back from port 7777 of `far` to port 40000 of `near`, as if `near` had called a Service.
+fn flow_from_a_service(pair: &BarePair, near: Ipv4Addr, far: Ipv4Addr) -> Result<(Key, Flow)> {
     let words = |addr: Ipv4Addr| [u32::from_ne_bytes(addr.octets())];
     let ports = |[a, b]: [u16; 2]| {
         u32::from_ne_bytes(
@@ -268,7 +262,6 @@ fn flows_that_do_not_mirror_each_other_are_both_forgotten() -> Result<()> {
         protocol: 17,
         device: tunnel,
     };
-    // As if it had come from a Service.
     let out = Key {
         source: words(Ipv4Addr::new(10, 96, 0, 1)),
         device: pair.a.veth_index(&pair.near)?,
@@ -289,6 +282,18 @@ fn flows_that_do_not_mirror_each_other_are_both_forgotten() -> Result<()> {
     };
     let now = tick::tick(clock::now_ns());
     flow.stamp(action.check(&back), now, now + 60_000, None);
+    Ok((back, flow))
+}
+
+/// A reverse flow that leads elsewhere does not belong to this connection: the programs trust
+/// neither of the two.
+#[test]
+fn flows_that_do_not_mirror_each_other_are_both_forgotten() -> Result<()> {
+    let mut pair = BarePair::new("fastmirror")?;
+    let (IpAddr::V4(near), IpAddr::V4(far)) = (pair.near.ip(), pair.far.ip()) else {
+        anyhow::bail!("IPv4 pods")
+    };
+    let (back, flow) = flow_from_a_service(&pair, near, far)?;
     pair.a.maps.flows.write(back, flow)?;
     ensure!(pair.a.current_flows()?.len() == 1);
     pair.near.enter(|| -> Result<()> {

@@ -3,6 +3,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
+    Node,
     cluster::{Cluster, LEASES},
     topology::Stack,
     wire::Capture,
@@ -41,7 +42,29 @@ fn packets_travel_in_ipip_and_device_lease_and_mtu_are_as_stock_flannel_s() -> R
         ensure!(peer["way"] == "ipip" && peer["reason"].is_null(), "{peer}");
     }
 
-    let link = device(&cluster.a)?;
+    expect_device(&cluster.a)?;
+    assert_eq!(cluster.a.subnet_env()?.mtu, 1480);
+    expect_leases_and_routes(&cluster)?;
+
+    let capture = Capture::start(&cluster.c, "eth0", is_ipip)?;
+    let [near, _, far] = &cluster.pods;
+    near.ping(far.ip())?;
+    ensure!(
+        capture.len() >= 3,
+        "{} frames of ipip for three pings",
+        capture.len()
+    );
+    // The largest packet that pods may send, whole.
+    near.sh(&format!(
+        "ping -n -c 3 -i 0.1 -W 5 -M do -s 1452 {}",
+        far.ip()
+    ))?;
+    Ok(())
+}
+
+/// The device is as stock flannel makes it.
+fn expect_device(node: &Node) -> Result<()> {
+    let link = device(node)?;
     let info = &link["linkinfo"];
     assert_eq!(
         (&info["info_kind"], &link["mtu"]),
@@ -54,8 +77,11 @@ fn packets_travel_in_ipip_and_device_lease_and_mtu_are_as_stock_flannel_s() -> R
         (&json!(expected.0), &json!(expected.1)),
         "{link}"
     );
-    assert_eq!(cluster.a.subnet_env()?.mtu, 1480);
+    Ok(())
+}
 
+/// Leases and routes are as stock flannel makes them.
+fn expect_leases_and_routes(cluster: &Cluster) -> Result<()> {
     let leases = cluster.etcd.list(LEASES)?;
     let values = leases
         .iter()
@@ -80,20 +106,6 @@ fn packets_travel_in_ipip_and_device_lease_and_mtu_are_as_stock_flannel_s() -> R
             "{route}"
         );
     }
-
-    let capture = Capture::start(&cluster.c, "eth0", is_ipip)?;
-    let [near, _, far] = &cluster.pods;
-    near.ping(far.ip())?;
-    ensure!(
-        capture.len() >= 3,
-        "{} frames of ipip for three pings",
-        capture.len()
-    );
-    // The largest packet that pods may send, whole.
-    near.sh(&format!(
-        "ping -n -c 3 -i 0.1 -W 5 -M do -s 1452 {}",
-        far.ip()
-    ))?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{cluster::LEASES, eventually, wire::Capture};
+use flannel_tests::{Agent, TwoNodes, cluster::LEASES, eventually, wire::Capture};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -59,6 +59,30 @@ fn explain_finds_missing_keys_and_a_missing_policy() -> Result<()> {
     Ok(())
 }
 
+/// A policy of flannel with this direction, between these subnets and these tunnel ends.
+fn wanted(direction: &str, src: &str, dst: &str, [from, to]: [&str; 2]) -> String {
+    format!(
+        "src {src} dst {dst} dir {direction} priority 0 tmpl src {from} dst {to} proto esp reqid \
+         11 mode tunnel"
+    )
+}
+
+/// The policies of a node with this subnet and this peer, and those of others, in order.
+fn policies_with(own: &str, peer: &str) -> Vec<String> {
+    let [here, there] = ADDRESSES;
+    let mut expected = vec![
+        wanted("out", own, peer, [here, there]),
+        wanted("in", peer, own, [there, here]),
+        wanted("fwd", peer, own, [there, here]),
+    ];
+    expected.extend([
+        FOREIGN[0].to_owned(),
+        FOREIGN[1].replace("dir out", "dir out priority 0"),
+    ]);
+    expected.sort();
+    expected
+}
+
 #[test]
 fn policies_lease_and_mtu_are_flannels_and_policies_come_back() -> Result<()> {
     let nodes = two_nodes("ipsec-policies")?;
@@ -74,23 +98,7 @@ fn policies_lease_and_mtu_are_flannels_and_policies_come_back() -> Result<()> {
             .context("a subnet")
     };
     let (own, peer) = (subnet(&status["lease"])?, subnet(&status["peers"][0])?);
-    let [here, there] = ADDRESSES;
-    let wanted = |direction: &str, src: &str, dst: &str, from: &str, to: &str| {
-        format!(
-            "src {src} dst {dst} dir {direction} priority 0 tmpl src {from} dst {to} proto esp \
-             reqid 11 mode tunnel"
-        )
-    };
-    let mut expected = vec![
-        wanted("out", &own, &peer, here, there),
-        wanted("in", &peer, &own, there, here),
-        wanted("fwd", &peer, &own, there, here),
-    ];
-    expected.extend([
-        FOREIGN[0].to_owned(),
-        FOREIGN[1].replace("dir out", "dir out priority 0"),
-    ]);
-    expected.sort();
+    let expected = policies_with(&own, &peer);
     let expect = || {
         let found: Vec<String> = policies(&nodes.a)?
             .iter()
@@ -109,7 +117,8 @@ fn policies_lease_and_mtu_are_flannels_and_policies_come_back() -> Result<()> {
         format!("delete src {own} dst {peer} dir out"),
         format!(
             "update {}",
-            wanted("fwd", &peer, &own, "192.0.2.7", here).replace("priority 0", "priority 9")
+            wanted("fwd", &peer, &own, ["192.0.2.7", ADDRESSES[0]])
+                .replace("priority 0", "priority 9")
         ),
         format!("delete src {peer} dst {own} dir in"),
     ] {
@@ -126,6 +135,10 @@ fn policies_lease_and_mtu_are_flannels_and_policies_come_back() -> Result<()> {
         agent.status()?["repairs"]
     );
 
+    expect_flannels_lease(&nodes, &agent)
+}
+
+fn expect_flannels_lease(nodes: &TwoNodes, agent: &Agent) -> Result<()> {
     assert_eq!(nodes.a.subnet_env()?.mtu, 1423);
     let (_, lease) = nodes
         .etcd

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    TwoNodes, agent_binary,
+    Agent, Output, TwoNodes, agent_binary,
     cluster::{LEASES, VXLAN},
     eventually,
 };
@@ -22,7 +22,7 @@ struct Leases {
 impl Leases {
     fn run(&self, words: &[&str], code: i32) -> Result<Output> {
         let command = ["env", &self.variable, &self.binary, "lease"];
-        let command = [&command, words].concat();
+        let command = [&command[..], words].concat();
         self.nodes.b.command(command).expect_code(code).run()
     }
 

@@ -111,14 +111,39 @@ fn somebody_else_takes_the_subnet_of_one_that_is(out: Out) -> Result<()> {
         ensure!(status["ready"] == true && own_key(&a)? != former);
         Ok(())
     })?;
-    // The subnet that was ours is now a peer's: in the kernel, next to our own new one, and for
-    // readers of subnet.env.
     let subnet = status["lease"]["subnet"]
         .as_str()
         .context("a subnet")?
         .trim_end_matches("/24")
         .to_owned();
     a.wait_peers(2)?;
+    expect_heir_and_own(&pair, &subnet)?;
+    b.wait_status("both, with their addresses", |status| {
+        let rows = status["peers"].as_array().context("peers")?;
+        let has = |subnet: &str, ip: &str| {
+            rows.iter().any(|row| {
+                row["subnet"]
+                    .as_str()
+                    .is_some_and(|s| s.starts_with(subnet))
+                    && row["public_ip"] == ip
+            })
+        };
+        let name = heir.name();
+        let heirs = name.trim_end_matches("-24");
+        ensure!(rows.len() == 2 && has(heirs, "192.168.1.99") && has(&subnet, "192.168.1.11"));
+        Ok(())
+    })?;
+    assert_eq!(
+        pair.etcd.get(&former)?,
+        Some(heir.value()),
+        "nobody's lease was overwritten"
+    );
+    Ok(())
+}
+
+/// The subnet that was ours is now a peer's: in the kernel, next to our own new one, and for readers
+/// of subnet.env.
+fn expect_heir_and_own(pair: &TwoNodes, subnet: &str) -> Result<()> {
     eventually("the heir's route and our address", LIMIT, || {
         let state = TunnelState::of(&pair.a)?;
         ensure!(
@@ -143,26 +168,6 @@ fn somebody_else_takes_the_subnet_of_one_that_is(out: Out) -> Result<()> {
             subnet.trim_end_matches('0')
         )),
         "{env}"
-    );
-    b.wait_status("both, with their addresses", |status| {
-        let rows = status["peers"].as_array().context("peers")?;
-        let has = |subnet: &str, ip: &str| {
-            rows.iter().any(|row| {
-                row["subnet"]
-                    .as_str()
-                    .is_some_and(|s| s.starts_with(subnet))
-                    && row["public_ip"] == ip
-            })
-        };
-        let name = heir.name();
-        let heirs = name.trim_end_matches("-24");
-        ensure!(rows.len() == 2 && has(heirs, "192.168.1.99") && has(&subnet, "192.168.1.11"));
-        Ok(())
-    })?;
-    assert_eq!(
-        pair.etcd.get(&former)?,
-        Some(heir.value()),
-        "nobody's lease was overwritten"
     );
     Ok(())
 }

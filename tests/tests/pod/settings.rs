@@ -43,6 +43,28 @@ fn reason<'a>(status: &'a Value, name: &str) -> &'a str {
     setting(status, name)["reason"].as_str().unwrap_or_default()
 }
 
+fn expect_interface(status: &Value, name: &str, mtu: u32) {
+    assert_eq!(
+        (&status["interface"]["name"], &status["device"]["mtu"]),
+        (&json!(name), &json!(mtu)),
+        "{status}"
+    );
+}
+
+/// Of annotations that change while the agent runs, some wait for its next start.
+fn expect_reasons(status: &Value) {
+    assert_eq!(setting(status, "node-mtu")["in_force"], false);
+    assert_eq!(
+        reason(status, "node-mtu"),
+        "takes effect at the next start of the agent"
+    );
+    assert_eq!(
+        reason(status, "node-iface"),
+        "removed, and in force until the next start of the agent"
+    );
+    assert!(reason(status, "node-guard-outer").contains("refused: expected enforce, audit or off"));
+}
+
 #[test]
 fn annotations_of_the_node_come_before_the_flags() {
     in_pod(async |mut pod| {
@@ -55,11 +77,7 @@ fn annotations_of_the_node_come_before_the_flags() {
         with_annotations(&pod, &all);
         pod.start_with(&["--datapath=encap"]);
         let status = pod.until_ready().await;
-        assert_eq!(
-            (&status["interface"]["name"], &status["device"]["mtu"]),
-            (&json!("eth1"), &json!(1250)),
-            "{status}"
-        );
+        expect_interface(&status, "eth1", 1250);
         assert_eq!(
             (&status["mode"]["wanted"], &status["mode"]["source"]),
             (&json!("kernel"), &json!("node-annotation"))
@@ -92,23 +110,8 @@ fn annotations_of_the_node_come_before_the_flags() {
             ),
             (&json!("encap"), &json!("enforce"))
         );
-        assert_eq!(
-            (&status["interface"]["name"], &status["device"]["mtu"]),
-            (&json!("eth1"), &json!(1250)),
-            "{status}"
-        );
-        assert_eq!(setting(&status, "node-mtu")["in_force"], false);
-        assert_eq!(
-            reason(&status, "node-mtu"),
-            "takes effect at the next start of the agent"
-        );
-        assert_eq!(
-            reason(&status, "node-iface"),
-            "removed, and in force until the next start of the agent"
-        );
-        assert!(
-            reason(&status, "node-guard-outer").contains("refused: expected enforce, audit or off")
-        );
+        expect_interface(&status, "eth1", 1250);
+        expect_reasons(&status);
         let log = Pod::log();
         assert!(
             log.contains("takes effect at the next start of the agent"),
@@ -118,12 +121,23 @@ fn annotations_of_the_node_come_before_the_flags() {
         pod.stop();
         pod.start();
         let status = pod.until_ready().await;
-        assert_eq!(
-            (&status["interface"]["name"], &status["device"]["mtu"]),
-            (&json!("eth0"), &json!(1150)),
-            "{status}"
-        );
+        expect_interface(&status, "eth0", 1150);
     });
+}
+
+/// Status and log name an annotation that is not in force, its value, and the reason.
+fn expect_refused(status: &Value, log: &str, [name, value, expected]: [&str; 3]) {
+    let text = reason(status, name);
+    assert_eq!(
+        (
+            &setting(status, name)["in_force"],
+            &setting(status, name)["value"]
+        ),
+        (&json!(false), &json!(value))
+    );
+    assert!(text.contains(expected), "{text}");
+    let line = format!("annotation {PREFIX}{name}={value}: {text}");
+    assert!(log.contains(&line), "{line} in {log}");
 }
 
 #[test]
@@ -154,11 +168,7 @@ fn annotations_that_cannot_be_followed_are_named_and_the_node_serves() {
         with_annotations(&pod, &all.map(|(name, value, _)| (name, value)));
         pod.start_with(&["--datapath=kernel"]);
         let status = pod.until_ready().await;
-        assert_eq!(
-            (&status["interface"]["name"], &status["device"]["mtu"]),
-            (&json!("eth0"), &json!(1450)),
-            "{status}"
-        );
+        expect_interface(&status, "eth0", 1450);
         assert_eq!(
             (
                 &status["mode"]["source"],
@@ -168,20 +178,8 @@ fn annotations_that_cannot_be_followed_are_named_and_the_node_serves() {
         );
         let log = Pod::log();
         for (name, value, expected) in all {
-            let (value, text) = (
-                format!("{:?}", value.unwrap_or_default()),
-                reason(&status, name),
-            );
-            assert_eq!(
-                (
-                    &setting(&status, name)["in_force"],
-                    &setting(&status, name)["value"]
-                ),
-                (&json!(false), &json!(value))
-            );
-            assert!(text.contains(expected), "{text}");
-            let line = format!("annotation {PREFIX}{name}={value}: {text}");
-            assert!(log.contains(&line), "{line} in {log}");
+            let value = format!("{:?}", value.unwrap_or_default());
+            expect_refused(&status, &log, [name, &value, expected]);
         }
         let written = pod.double.wrote_events(1).await;
         assert_eq!(written[0]["reason"], "NodeAnnotationRefused", "{written:?}");

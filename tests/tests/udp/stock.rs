@@ -1,10 +1,13 @@
 //! A peer that speaks stock flannel's format, made by hand: a UDP socket whose datagrams are
 //! packets of IPv4.
 
-use std::{net::UdpSocket, time::Duration};
+use std::{
+    net::{SocketAddr, UdpSocket},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{ThreeNodes, cluster, eventually, topology::Stack};
+use flannel_tests::{Agent, Pod, ThreeNodes, cluster, eventually, topology::Stack};
 use serde_json::json;
 
 use super::{BACKEND, base, counted};
@@ -40,6 +43,32 @@ fn a_peer_of_stock_flannel_and_a_pod_reach_each_other() -> Result<()> {
         Ok(())
     })?;
 
+    let (request, from, socket) = answer_a_ping(&nodes, &pod)?;
+    let (unknown, _stranger) = count_drops(&nodes, &agent, &request, &socket)?;
+
+    // Its lease gone, it is a stranger, and its subnet unreachable.
+    nodes.etcd.delete(LEASE)?;
+    wait_unreachable(&pod)?;
+    ensure!(base(&agent)?.starts_with("10.244."), "a subnet");
+    socket
+        .send_to(&reply(&request), from)
+        .context("a datagram")?;
+    eventually("a drop", Duration::from_secs(20), || {
+        ensure!(
+            counted(&agent, "unknown_sender")? == unknown + 2,
+            "the peer is still known"
+        );
+        Ok(())
+    })?;
+    flannel_tests::not_run(
+        "stock flannel's own process",
+        "there is no binary of it here",
+    );
+    Ok(())
+}
+
+/// Answers one ping of the pod from the peer's node: the request, its sender, and the socket.
+fn answer_a_ping(nodes: &ThreeNodes, pod: &Pod) -> Result<(Vec<u8>, SocketAddr, UdpSocket)> {
     let socket = nodes
         .c
         .enter(|| UdpSocket::bind(("192.168.2.13", PORT)))??;
@@ -62,29 +91,39 @@ fn a_peer_of_stock_flannel_and_a_pod_reach_each_other() -> Result<()> {
     );
     assert_eq!(request[16..20], [10, 244, 9, 7]);
     ensure!(pinged.contains("ttl=60"), "{pinged}");
+    Ok((request, from, socket))
+}
 
-    // A datagram from a sender without a lease, and one that is not an IP packet.
+/// A datagram from a sender without a lease, and one that is not an IP packet. Returns the count of
+/// unknown senders before them, and the socket of that sender.
+fn count_drops(
+    nodes: &ThreeNodes,
+    agent: &Agent,
+    request: &[u8],
+    socket: &UdpSocket,
+) -> Result<(u64, UdpSocket)> {
     let (unknown, malformed) = (
-        counted(&agent, "unknown_sender")?,
-        counted(&agent, "malformed")?,
+        counted(agent, "unknown_sender")?,
+        counted(agent, "malformed")?,
     );
     let stranger = nodes.b.enter(|| UdpSocket::bind(("192.168.1.12", 0)))??;
-    stranger.send_to(&reply(&request), ("192.168.1.11", PORT))?;
+    stranger.send_to(&reply(request), ("192.168.1.11", PORT))?;
     socket.send_to(b"no packet", ("192.168.1.11", PORT))?;
     eventually("two drops", Duration::from_secs(20), || {
         ensure!(
-            counted(&agent, "unknown_sender")? == unknown + 1,
+            counted(agent, "unknown_sender")? == unknown + 1,
             "none of an unknown sender"
         );
         ensure!(
-            counted(&agent, "malformed")? == malformed + 1,
+            counted(agent, "malformed")? == malformed + 1,
             "none of a malformed packet"
         );
         Ok(())
     })?;
+    Ok((unknown, stranger))
+}
 
-    // Its lease gone, it is a stranger, and its subnet unreachable.
-    nodes.etcd.delete(LEASE)?;
+fn wait_unreachable(pod: &Pod) -> Result<()> {
     eventually("an unreachable subnet", Duration::from_secs(20), || {
         let pinged = pod
             .command(["ping", "-c", "1", "-W", "1", "10.244.9.7"])
@@ -96,21 +135,5 @@ fn a_peer_of_stock_flannel_and_a_pod_reach_each_other() -> Result<()> {
             pinged.stdout
         );
         Ok(())
-    })?;
-    ensure!(base(&agent)?.starts_with("10.244."), "a subnet");
-    socket
-        .send_to(&reply(&request), from)
-        .context("a datagram")?;
-    eventually("a drop", Duration::from_secs(20), || {
-        ensure!(
-            counted(&agent, "unknown_sender")? == unknown + 2,
-            "the peer is still known"
-        );
-        Ok(())
-    })?;
-    flannel_tests::not_run(
-        "stock flannel's own process",
-        "there is no binary of it here",
-    );
-    Ok(())
+    })
 }

@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, Lab, TwoNodes, agent_binary, cluster::VXLAN, not_run};
+use flannel_tests::{Agent, Lab, Node, TwoNodes, agent_binary, cluster::VXLAN, not_run};
 
 /// Unpacks the archive of a node below a new directory. Returns the paths and contents of its
 /// files.
@@ -46,12 +46,47 @@ fn find<'a>(files: &'a [(String, String)], name: &str) -> Result<&'a str> {
         .1)
 }
 
-#[test]
-fn an_archive_holds_everything_but_secrets() -> Result<()> {
-    let pair = TwoNodes::new("bugtool", VXLAN)?;
-    let agent = pair.a.ready_agent(pair.options()?.flag("--ip-masq=true"))?;
-    // Rules of others, of both engines.
-    pair.a.run([
+/// Files of the archive that are documents of JSON.
+const DOCUMENTS: [&str; 7] = [
+    "status.json",
+    "check.json",
+    "maps.json",
+    "flows.json",
+    "diff.json",
+    "kernel/link.json",
+    "programs.json",
+];
+/// Files of the archive, and a text in each.
+const TEXTS: [(&str, &str); 15] = [
+    ("status.json", "\"ready\": true"),
+    ("kernel/link.json", "flannel.1"),
+    ("programs.json", "\"to_tunnel\""),
+    ("pins.txt", "maps/PEERS"),
+    ("kernel/sysctl.txt", "net/ipv4/ip_forward = 1"),
+    (
+        "sysctls.txt",
+        "sysctl net.netfilter.nf_conntrack_tcp_timeout_max_retrans 300 432000\n",
+    ),
+    ("rules/iptables.txt", "FLANNEL-POSTRTG"),
+    ("agent/cmdline.txt", "--iface=eth0"),
+    ("subnet.env", "FLANNEL_SUBNET="),
+    ("logs.txt", "journalctl"),
+    ("log.txt", "lease acquired"),
+    ("metrics.txt", "flannel_peers"),
+    ("kernel/netstat.txt", "TcpExtTCPTimeouts "),
+    (
+        "rules/nft.txt",
+        "tcp dport 4321 counter packets 0 bytes 0 drop comment \"...\"",
+    ),
+    (
+        "rules/iptables.txt",
+        "-A INPUT -p tcp -m tcp --dport 4322 -m comment --comment \"...\" -j ACCEPT",
+    ),
+];
+
+/// Rules of others, of both engines.
+fn add_rules_of_others(node: &Node) -> Result<()> {
+    node.run([
         "iptables",
         "-A",
         "INPUT",
@@ -71,48 +106,23 @@ fn an_archive_holds_everything_but_secrets() -> Result<()> {
         "add chain inet other x",
         "add rule inet other x tcp dport 4321 counter drop comment \"a b\"",
     ] {
-        pair.a.run(["nft", rule])?;
+        node.run(["nft", rule])?;
     }
+    Ok(())
+}
+
+#[test]
+fn an_archive_holds_everything_but_secrets() -> Result<()> {
+    let pair = TwoNodes::new("bugtool", VXLAN)?;
+    let agent = pair.a.ready_agent(pair.options()?.flag("--ip-masq=true"))?;
+    add_rules_of_others(&pair.a)?;
     let files = unpacked(&agent)?;
-    for name in [
-        "status.json",
-        "check.json",
-        "maps.json",
-        "flows.json",
-        "diff.json",
-        "kernel/link.json",
-        "programs.json",
-    ] {
+    for name in DOCUMENTS {
         let text = find(&files, name)?;
         serde_json::from_str::<serde_json::Value>(text)
             .with_context(|| format!("{name}: {text}"))?;
     }
-    for (name, text) in [
-        ("status.json", "\"ready\": true"),
-        ("kernel/link.json", "flannel.1"),
-        ("programs.json", "\"to_tunnel\""),
-        ("pins.txt", "maps/PEERS"),
-        ("kernel/sysctl.txt", "net/ipv4/ip_forward = 1"),
-        (
-            "sysctls.txt",
-            "sysctl net.netfilter.nf_conntrack_tcp_timeout_max_retrans 300 432000\n",
-        ),
-        ("rules/iptables.txt", "FLANNEL-POSTRTG"),
-        ("agent/cmdline.txt", "--iface=eth0"),
-        ("subnet.env", "FLANNEL_SUBNET="),
-        ("logs.txt", "journalctl"),
-        ("log.txt", "lease acquired"),
-        ("metrics.txt", "flannel_peers"),
-        ("kernel/netstat.txt", "TcpExtTCPTimeouts "),
-        (
-            "rules/nft.txt",
-            "tcp dport 4321 counter packets 0 bytes 0 drop comment \"...\"",
-        ),
-        (
-            "rules/iptables.txt",
-            "-A INPUT -p tcp -m tcp --dport 4322 -m comment --comment \"...\" -j ACCEPT",
-        ),
-    ] {
+    for (name, text) in TEXTS {
         ensure!(
             find(&files, name)?.contains(text),
             "{text} in {name}:\n{}",

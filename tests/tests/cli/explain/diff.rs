@@ -19,6 +19,84 @@ fn differences(agent: &Agent) -> Result<(Vec<Value>, bool)> {
     Ok((found, document["leases"] == true))
 }
 
+/// A command that changes the kernel's state, the one that repairs it, and the difference.
+struct Damage {
+    line: &'static str,
+    repair: &'static str,
+    place: &'static str,
+    object: &'static str,
+    found: Option<&'static str>,
+    wanted: Option<&'static str>,
+}
+
+const DAMAGES: [Damage; 4] = [
+    Damage {
+        line: "bridge fdb del 02:00:00:00:00:09 dev flannel.1 dst 192.168.1.12",
+        repair: "bridge fdb add 02:00:00:00:00:09 dev flannel.1 dst 192.168.1.12",
+        place: "fdb",
+        object: "02:00:00:00:00:09",
+        found: None,
+        wanted: Some("192.168.1.12"),
+    },
+    Damage {
+        line: "ip neigh replace 10.244.10.0 lladdr 02:00:00:00:00:77 nud permanent dev flannel.1",
+        repair: "ip neigh replace 10.244.10.0 lladdr 02:00:00:00:00:0a nud permanent dev flannel.1",
+        place: "neighbour",
+        object: "10.244.10.0",
+        found: Some("02:00:00:00:00:77"),
+        wanted: Some("02:00:00:00:00:0a"),
+    },
+    Damage {
+        line: "ip route add 10.244.77.0/24 via 10.244.77.0 dev flannel.1 onlink",
+        repair: "ip route del 10.244.77.0/24",
+        place: "route",
+        object: "10.244.77.0/24",
+        found: Some("via 10.244.77.0"),
+        wanted: None,
+    },
+    Damage {
+        line: "ip route del 10.244.9.0/24",
+        repair: "ip route add 10.244.9.0/24 via 10.244.9.0 dev flannel.1 onlink",
+        place: "route",
+        object: "10.244.9.0/24",
+        found: None,
+        wanted: Some("via 10.244.9.0"),
+    },
+];
+
+impl Damage {
+    /// This difference is shown, and no other.
+    fn expect_alone(&self, agent: &Agent) -> Result<()> {
+        let Self {
+            line,
+            place,
+            object,
+            found,
+            wanted,
+            ..
+        } = *self;
+        let (differences, _) = differences(agent)?;
+        let [one] = differences.as_slice() else {
+            anyhow::bail!("{line}: {differences:?}")
+        };
+        let says = |name: &str, text: Option<&str>| match text {
+            Some(text) => one[name]
+                .as_str()
+                .is_some_and(|said| said.starts_with(text)),
+            None => one[name].is_null(),
+        };
+        ensure!(
+            one["place"] == place && one["object"] == object,
+            "{line}: {one}"
+        );
+        ensure!(
+            says("found", found) && says("wanted", wanted),
+            "{line}: {one}"
+        );
+        Ok(())
+    }
+}
+
 #[test]
 fn what_was_broken_is_shown_and_nothing_else() -> Result<()> {
     let pair = TwoNodes::new("diff", VXLAN)?;
@@ -37,60 +115,10 @@ fn what_was_broken_is_shown_and_nothing_else() -> Result<()> {
     // A running agent would repair the damage.
     agent.kill9()?;
     assert_eq!(differences(&agent)?, (Vec::new(), false));
-    for (damage, repair, place, object, found, wanted) in [
-        (
-            "bridge fdb del 02:00:00:00:00:09 dev flannel.1 dst 192.168.1.12",
-            "bridge fdb add 02:00:00:00:00:09 dev flannel.1 dst 192.168.1.12",
-            "fdb",
-            "02:00:00:00:00:09",
-            None,
-            Some("192.168.1.12"),
-        ),
-        (
-            "ip neigh replace 10.244.10.0 lladdr 02:00:00:00:00:77 nud permanent dev flannel.1",
-            "ip neigh replace 10.244.10.0 lladdr 02:00:00:00:00:0a nud permanent dev flannel.1",
-            "neighbour",
-            "10.244.10.0",
-            Some("02:00:00:00:00:77"),
-            Some("02:00:00:00:00:0a"),
-        ),
-        (
-            "ip route add 10.244.77.0/24 via 10.244.77.0 dev flannel.1 onlink",
-            "ip route del 10.244.77.0/24",
-            "route",
-            "10.244.77.0/24",
-            Some("via 10.244.77.0"),
-            None,
-        ),
-        (
-            "ip route del 10.244.9.0/24",
-            "ip route add 10.244.9.0/24 via 10.244.9.0 dev flannel.1 onlink",
-            "route",
-            "10.244.9.0/24",
-            None,
-            Some("via 10.244.9.0"),
-        ),
-    ] {
-        pair.a.sh(damage)?;
-        let (differences, _) = differences(&agent)?;
-        let [one] = differences.as_slice() else {
-            anyhow::bail!("{damage}: {differences:?}")
-        };
-        let says = |name: &str, text: Option<&str>| match text {
-            Some(text) => one[name]
-                .as_str()
-                .is_some_and(|said| said.starts_with(text)),
-            None => one[name].is_null(),
-        };
-        ensure!(
-            one["place"] == place && one["object"] == object,
-            "{damage}: {one}"
-        );
-        ensure!(
-            says("found", found) && says("wanted", wanted),
-            "{damage}: {one}"
-        );
-        pair.a.sh(repair)?;
+    for damage in &DAMAGES {
+        pair.a.sh(damage.line)?;
+        damage.expect_alone(&agent)?;
+        pair.a.sh(damage.repair)?;
     }
     assert_eq!(differences(&agent)?.0, Vec::<Value>::new());
     Ok(())

@@ -208,6 +208,61 @@ fn every_end_is_known_and_every_broken_part_is_named() -> Result<()> {
     over_each_family(every_part)
 }
 
+/// A command that breaks a part of the path, the one that repairs it, and the topic and text of the
+/// step that names the part.
+type Damage = (String, String, &'static str, String);
+
+/// The damages on the way to `far`, a pod of the peer with this VTEP and this gateway.
+fn damages(names: &Names, far: IpAddr, mac: &str, gateway: &str) -> [Damage; 6] {
+    let Names {
+        far: peer,
+        device,
+        router,
+        forwarding,
+        ..
+    } = names;
+    [
+        (
+            format!("bridge fdb del {mac} dev {device} dst {peer}"),
+            format!("bridge fdb add {mac} dev {device} dst {peer}"),
+            "fdb",
+            "there is no entry for".to_owned(),
+        ),
+        (
+            format!(
+                "ip neigh replace {gateway} lladdr 02:00:00:00:00:77 nud permanent dev {device}"
+            ),
+            format!("ip neigh replace {gateway} lladdr {mac} nud permanent dev {device}"),
+            "neighbour",
+            "the peer's VTEP is".to_owned(),
+        ),
+        (
+            format!("ip route add blackhole {far}"),
+            format!("ip route del blackhole {far}"),
+            "route",
+            String::new(),
+        ),
+        (
+            format!("ip route add {far} via {router} dev eth0"),
+            format!("ip route del {far} via {router} dev eth0"),
+            "route",
+            format!("not by {device}"),
+        ),
+        (
+            format!("sysctl -qw {forwarding}=0"),
+            format!("sysctl -qw {forwarding}=1"),
+            "route",
+            (*forwarding).to_owned(),
+        ),
+        (
+            format!("ip link set {device} down"),
+            "true".to_owned(),
+            "route",
+            String::new(),
+        ),
+    ]
+}
+
 fn every_part(names: &Names) -> Result<()> {
     let pair = Pair::with(&format!("ex-broken{}", names.digit), names.stack, &[])?;
     let (node, near, far) = (pair.sender.node(), pair.near.ip(), pair.far.ip());
@@ -218,61 +273,15 @@ fn every_part(names: &Names) -> Result<()> {
     // A running agent would repair the damage.
     pair.sender.kill9()?;
     reaches(&pair.sender, near, far, "kernel")?;
-    let Names {
-        far: peer,
-        device,
-        router,
-        forwarding,
-        ..
-    } = names;
-    let entry = pair.sender.peer_entry(peer)?;
+    let entry = pair.sender.peer_entry(names.far)?;
     let (mac, subnet) = (
         entry["vtep_mac"].as_str().context("a MAC")?,
         entry["subnet"].as_str().context("a subnet")?,
     );
     let gateway = subnet.split('/').next().context("a gateway")?;
-    for (damage, repair, topic, text) in [
-        (
-            format!("bridge fdb del {mac} dev {device} dst {peer}"),
-            format!("bridge fdb add {mac} dev {device} dst {peer}"),
-            "fdb",
-            "there is no entry for",
-        ),
-        (
-            format!(
-                "ip neigh replace {gateway} lladdr 02:00:00:00:00:77 nud permanent dev {device}"
-            ),
-            format!("ip neigh replace {gateway} lladdr {mac} nud permanent dev {device}"),
-            "neighbour",
-            "the peer's VTEP is",
-        ),
-        (
-            format!("ip route add blackhole {far}"),
-            format!("ip route del blackhole {far}"),
-            "route",
-            "",
-        ),
-        (
-            format!("ip route add {far} via {router} dev eth0"),
-            format!("ip route del {far} via {router} dev eth0"),
-            "route",
-            &format!("not by {device}"),
-        ),
-        (
-            format!("sysctl -qw {forwarding}=0"),
-            format!("sysctl -qw {forwarding}=1"),
-            "route",
-            forwarding,
-        ),
-        (
-            format!("ip link set {device} down"),
-            "true".to_owned(),
-            "route",
-            "",
-        ),
-    ] {
+    for (damage, repair, topic, text) in damages(names, far, mac, gateway) {
         node.sh(&damage)?;
-        breaks(&pair.sender, near, far, topic, text).context(damage.clone())?;
+        breaks(&pair.sender, near, far, topic, &text).context(damage.clone())?;
         ensure!(
             !answers(&pair.near, far)?,
             "packets pass in spite of: {damage}"

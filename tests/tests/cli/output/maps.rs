@@ -52,28 +52,28 @@ fn json(agent: &Agent, map: &str) -> Result<Value> {
     agent.cli_json(&["maps", "dump", map, "-o", "json"])
 }
 
+const COLUMNS: [&str; 10] = [
+    "SUBNET",
+    "VTEP",
+    "VTEP-MAC",
+    "NEXT-HOP",
+    "OIF",
+    "MTU",
+    "PATH",
+    "SEEN",
+    "TO-BYTES",
+    "FROM-BYTES",
+];
+
+fn words(line: &str) -> Vec<String> {
+    line.split_ascii_whitespace().map(str::to_owned).collect()
+}
+
 #[test]
 fn the_peers_are_shown_with_and_without_an_agent() -> Result<()> {
     alive_and_dead(|agent| {
         let lines = table(agent, "peers")?;
-        let words = |line: &str| {
-            line.split_ascii_whitespace()
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        };
-        let columns = [
-            "SUBNET",
-            "VTEP",
-            "VTEP-MAC",
-            "NEXT-HOP",
-            "OIF",
-            "MTU",
-            "PATH",
-            "SEEN",
-            "TO-BYTES",
-            "FROM-BYTES",
-        ];
-        assert_eq!(words(&lines[0]), columns);
+        assert_eq!(words(&lines[0]), COLUMNS);
         let index = agent
             .node()
             .sh("cat /sys/class/net/eth0/ifindex")?

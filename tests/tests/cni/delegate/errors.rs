@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use flannel_tests::{
-    Lab,
+    Lab, Output,
     cni::{Runtime, Sandbox, V4},
 };
 use serde_json::{Value, json};
@@ -12,6 +12,26 @@ use super::{World, conf_with, sandbox};
 const VERSIONS: [&str; 7] = [
     "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0",
 ];
+
+fn expect_versions(output: &Output) {
+    assert_eq!((output.code, output.stdout.as_str()), (0, ""));
+    assert!(
+        output
+            .stderr
+            .contains("CNI protocol versions supported: 0.1.0, 0.2.0"),
+        "{}",
+        output.stderr
+    );
+}
+
+fn expect_error(output: &Output, code: u32, msg: &str) -> Result<()> {
+    let error: Value = serde_json::from_str(&output.stdout)?;
+    assert_eq!(
+        (output.code, &error["code"], &error["msg"]),
+        (1, &json!(code), &json!(msg))
+    );
+    Ok(())
+}
 
 #[test]
 fn an_invalid_call_or_configuration_is_reported_by_code() -> Result<()> {
@@ -65,22 +85,10 @@ fn an_invalid_call_or_configuration_is_reported_by_code() -> Result<()> {
         ),
     ] {
         let output = world.runtime.call(verb, sandbox, &conf)?;
-        let Some(code) = code else {
-            assert_eq!((output.code, output.stdout.as_str()), (0, ""));
-            assert!(
-                output
-                    .stderr
-                    .contains("CNI protocol versions supported: 0.1.0, 0.2.0"),
-                "{}",
-                output.stderr
-            );
-            continue;
-        };
-        let error: Value = serde_json::from_str(&output.stdout)?;
-        assert_eq!(
-            (output.code, &error["code"], &error["msg"]),
-            (1, &json!(code), &json!(msg))
-        );
+        match code {
+            None => expect_versions(&output),
+            Some(code) => expect_error(&output, code, msg)?,
+        }
     }
     assert_eq!(world.recorder.verbs()?, [""; 0]);
     Ok(())
@@ -90,7 +98,12 @@ fn an_invalid_call_or_configuration_is_reported_by_code() -> Result<()> {
 fn a_subnet_env_without_a_value_is_reported_by_line() -> Result<()> {
     let lab = Lab::new("cnienv")?;
     let runtime = Runtime::new(&lab, "n", Some(&format!("{V4}FLANNEL_SUBNET\n")))?;
-    let conf = json!({ "cniVersion": "1.0.0", "name": "net", "type": "flannel", "subnetFileWaitSeconds": 0 });
+    let conf = json!({
+        "cniVersion": "1.0.0",
+        "name": "net",
+        "type": "flannel",
+        "subnetFileWaitSeconds": 0,
+    });
     let error = runtime.error("ADD", Some(&sandbox("pod1", "eth0")), &conf)?;
     let msg = "/run/flannel/subnet.env has FLANNEL_SUBNET without a value in line 5";
     assert_eq!(

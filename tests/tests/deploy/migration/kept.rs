@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{eventually, hooks::misplaced, snapshot::Snapshot};
+use flannel_tests::{Agent, eventually, hooks::misplaced, snapshot::Snapshot};
 
 use super::{
     traffic::{Connections, Phase},
@@ -65,7 +65,20 @@ fn there_and_back_with_the_device_kept_loses_nothing() -> Result<()> {
     })?;
     phase.lost_nothing()?;
     connections.end()?;
-    // Once they are gone, conntrack is as it was too.
+    wait_conntrack_set_back(&world, &agent)?;
+    // Where the peer is now is all that is new.
+    let changes = before.changes(&Snapshot::of(&world.net.a)?);
+    let of_peer =
+        |line: &str| line[2..].starts_with("fdb: ") || line[2..].starts_with("neighbour: ");
+    ensure!(
+        changes.lines().all(of_peer) && changes.contains("192.168.1.32"),
+        "{changes}"
+    );
+    Ok(())
+}
+
+/// Once the connections are gone, cleanup leaves conntrack as it was too.
+fn wait_conntrack_set_back(world: &World, agent: &Agent) -> Result<()> {
     eventually(
         "sysctls of conntrack set back",
         Duration::from_secs(15),
@@ -79,14 +92,5 @@ fn there_and_back_with_the_device_kept_loses_nothing() -> Result<()> {
             ensure!(sysctls == "300\n", "{sysctls}");
             Ok(())
         },
-    )?;
-    // Where the peer is now is all that is new.
-    let changes = before.changes(&Snapshot::of(&world.net.a)?);
-    let of_peer =
-        |line: &str| line[2..].starts_with("fdb: ") || line[2..].starts_with("neighbour: ");
-    ensure!(
-        changes.lines().all(of_peer) && changes.contains("192.168.1.32"),
-        "{changes}"
-    );
-    Ok(())
+    )
 }

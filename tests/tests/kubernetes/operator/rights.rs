@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{eventually, kubernetes::Kubernetes};
+use flannel_tests::{Output, eventually, kubernetes::Kubernetes};
 use serde_json::{Value, json};
 
 use super::{LIMIT, binary, explain::servers};
@@ -53,6 +53,21 @@ fn kubeconfig(cluster: &Kubernetes, account: &str) -> Result<String> {
     Ok(file.display().to_string())
 }
 
+/// Runs the agent's program outside the cluster, with this flag at the end.
+fn run_with(cluster: &Kubernetes, flag: &str, words: &[&str], code: i32) -> Result<Output> {
+    let binary = binary()?;
+    let line = [binary.as_str()]
+        .into_iter()
+        .chain(words.iter().copied())
+        .chain([flag]);
+    cluster
+        .outside
+        .command(line)
+        .limit(LIMIT)
+        .expect_code(code)
+        .run()
+}
+
 pub(crate) fn the_rights_of_the_guide_suffice(cluster: &Kubernetes) -> Result<()> {
     let blocks = blocks()?;
     ensure!(blocks.len() == 2, "{} blocks in {PAGE}", blocks.len());
@@ -66,19 +81,7 @@ pub(crate) fn the_rights_of_the_guide_suffice(cluster: &Kubernetes) -> Result<()
         .iter()
         .map(|block| block.replace(USER, &user))
         .collect();
-    let run = |words: &[&str], code| {
-        let binary = binary()?;
-        let line = [binary.as_str()]
-            .into_iter()
-            .chain(words.iter().copied())
-            .chain([kubeconfig.as_str()]);
-        cluster
-            .outside
-            .command(line)
-            .limit(LIMIT)
-            .expect_code(code)
-            .run()
-    };
+    let run = |words: &[&str], code| run_with(cluster, &kubeconfig, words, code);
     let refused = run(&["cluster", "status"], 2)?;
     ensure!(
         refused.stderr.contains("forbidden") && refused.stderr.contains("guide"),

@@ -27,6 +27,11 @@ fn lease(name: &str, public_ip: &str, mac: &str, reason: &str) -> Bad {
 
 /// Returns leases that are wrong for every node.
 fn malformed() -> Vec<Bad> {
+    [malformed_values(), malformed_addresses()].concat()
+}
+
+/// Keys and values that are no lease of this backend.
+fn malformed_values() -> Vec<Bad> {
     let vxlan = |number: u8| StockNode::vxlan(number, FREE_IP, FREE_MAC).value();
     vec![
         with_value(
@@ -64,6 +69,12 @@ fn malformed() -> Vec<Bad> {
             r#"{"PublicIP":"0.0.0.0","BackendType":"vxlan"}"#,
             "it has no public address",
         ),
+    ]
+}
+
+/// Leases with an address or a subnet that no node can have.
+fn malformed_addresses() -> Vec<Bad> {
+    vec![
         lease(
             "10.244.206.0-24",
             FREE_IP,
