@@ -151,7 +151,21 @@ fn follows_events(pair: &Pair) -> Result<()> {
         dropped["reason"] == "refused_pod_tunnel" && dropped["to"]["host"] == "near.example.org",
         "{dropped:#}"
     );
-    // One reader of the ring buffer at a time.
+    expect_one_reader(agent)?;
+    let said = follower.interrupt()?;
+    ensure!(
+        said.contains(" events shown; 0 packets came faster than --rate"),
+        "{said}"
+    );
+    ensure!(
+        monitor_lease(agent.node())? == 0,
+        "the programs go on reporting"
+    );
+    shows_drops_as_text(pair)
+}
+
+/// The ring buffer has one reader at a time.
+fn expect_one_reader(agent: &Agent) -> Result<()> {
     let second = agent
         .node()
         .command(agent.argv(&["monitor"]))
@@ -162,16 +176,11 @@ fn follows_events(pair: &Pair) -> Result<()> {
         "{}",
         second.stderr
     );
-    let said = follower.interrupt()?;
-    ensure!(
-        said.contains(" events shown; 0 packets came faster than --rate"),
-        "{said}"
-    );
-    ensure!(
-        monitor_lease(agent.node())? == 0,
-        "the programs go on reporting"
-    );
-    let text = Follower::start(agent, &["--verdict=dropped", "--count=1"])?;
+    Ok(())
+}
+
+fn shows_drops_as_text(pair: &Pair) -> Result<()> {
+    let text = Follower::start(&pair.sender, &["--verdict=dropped", "--count=1"])?;
     pair.near.run(["bash", "-c", FORGED])?;
     text.0.wait_success(Duration::from_secs(10))?;
     ensure!(

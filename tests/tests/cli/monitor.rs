@@ -160,13 +160,16 @@ fn captures_for_tcpdump(pair: &Pair) -> Result<()> {
         !read.contains("bad cksum") && !read.contains("truncated") && !read.contains("[|"),
         "{read}"
     );
+    captures_into_a_pipe(pair, &filter)
+}
 
-    // The same into a pipe, which is read while it grows.
+/// The same into a pipe, which is read while it grows.
+fn captures_into_a_pipe(pair: &Pair, filter: &[&str]) -> Result<()> {
     let agent = pair
         .sender
-        .argv(&[&["monitor"], &filter[..], &["-"]].concat())
+        .argv(&[&["monitor"], filter, &["-"]].concat())
         .join(" ");
-    let piped = node.spawn(
+    let piped = pair.sender.node().spawn(
         "piped",
         ["sh", "-c", &format!("{agent} | tcpdump -n -t -l -r -")],
     )?;

@@ -301,9 +301,8 @@ impl State {
                 if form.get("VSwitchId") != VSWITCH {
                     return refuse(404, "InvalidVSwitchId.NotFound", form.get("VSwitchId"));
                 }
-                Ok(
-                    json!({ "VSwitchId": VSWITCH, "RouteTable": { "RouteTableId": TABLE, "RouteTableType": "System" } }),
-                )
+                let table = json!({ "RouteTableId": TABLE, "RouteTableType": "System" });
+                Ok(json!({ "VSwitchId": VSWITCH, "RouteTable": table }))
             }
             "DescribeRouteEntryList" => self.list(&form),
             "CreateRouteEntry" => self.create(&form),
@@ -449,10 +448,19 @@ impl State {
 }
 
 fn shown(destination: &str, entry: &Entry) -> Value {
+    let hop = json!({
+        "NextHopId": entry.hop,
+        "NextHopType": entry.hop_type,
+        "Enabled": 1,
+    });
     json!({
-        "DestinationCidrBlock": destination, "Type": entry.kind, "Status": entry.status, "RouteTableId": TABLE,
-        "IpVersion": "IPv4", "RouteEntryId": "rte-1",
-        "NextHops": { "NextHop": [{ "NextHopId": entry.hop, "NextHopType": entry.hop_type, "Enabled": 1 }] },
+        "DestinationCidrBlock": destination,
+        "Type": entry.kind,
+        "Status": entry.status,
+        "RouteTableId": TABLE,
+        "IpVersion": "IPv4",
+        "RouteEntryId": "rte-1",
+        "NextHops": { "NextHop": [hop] },
     })
 }
 

@@ -170,7 +170,11 @@ impl Ec2 {
         destination: &str,
         interface: &str,
     ) -> Result<()> {
-        let route = json!({ "RouteTableId": table, "DestinationCidrBlock": destination, "NetworkInterfaceId": interface });
+        let route = json!({
+            "RouteTableId": table,
+            "DestinationCidrBlock": destination,
+            "NetworkInterfaceId": interface,
+        });
         self.call("ec2", method, &route).map(drop)
     }
 

@@ -124,8 +124,11 @@ impl Compute {
     /// Makes a route, or changes it.
     pub(crate) fn put(&self, name: &str, destination: &str, instance: &str) {
         let route = json!({
-            "name": name, "destRange": destination, "network": format!("{RESOURCES}/global/networks/{NETWORK}"),
-            "priority": 1000, "nextHopInstance": instance.replacen("projects/pods-17", RESOURCES, 1),
+            "name": name,
+            "destRange": destination,
+            "network": format!("{RESOURCES}/global/networks/{NETWORK}"),
+            "priority": 1000,
+            "nextHopInstance": instance.replacen("projects/pods-17", RESOURCES, 1),
         });
         lock(&self.state).routes.insert(name.to_owned(), route);
     }
@@ -187,16 +190,22 @@ impl State {
             self.refusals.push(format!("metadata {}", request.path));
             return (403, "Missing Metadata-Flavor:Google header.".to_owned());
         }
-        let text = match request.path.strip_prefix("/computeMetadata/v1/").unwrap_or_default() {
+        let text = match request
+            .path
+            .strip_prefix("/computeMetadata/v1/")
+            .unwrap_or_default()
+        {
             "project/project-id" => PROJECT.to_owned(),
             "instance/zone" => "projects/4711/zones/europe-west4-a".to_owned(),
             "instance/name" => "node-a".to_owned(),
             "instance/network-interfaces/" if request.query == "recursive=true" => {
-                json!([{ "ip": ADDRESS, "mtu": 1460, "network": format!("projects/4711/networks/{NETWORK}") }])
-                    .to_string()
+                let network = format!("projects/4711/networks/{NETWORK}");
+                json!([{ "ip": ADDRESS, "mtu": 1460, "network": network }]).to_string()
             }
             "instance/service-accounts/default/token" => {
-                json!({ "access_token": self.token(), "expires_in": 3600, "token_type": "Bearer" }).to_string()
+                let token = self.token();
+                json!({ "access_token": token, "expires_in": 3600, "token_type": "Bearer" })
+                    .to_string()
             }
             _ => return (404, "not found".to_owned()),
         };
@@ -327,7 +336,10 @@ impl State {
             return Err(invalid(format!("Unknown name \"{field}\"")));
         }
         let name = self.check(&route)?;
-        let is_known = |change: &Change| matches!(change, Change::Insert(route) if route["name"] == name.as_str());
+        let is_known = |change: &Change| match change {
+            Change::Insert(route) => route["name"] == name.as_str(),
+            _ => false,
+        };
         if self.routes.contains_key(&name) || self.running.values().any(is_known) {
             return Err(Refusal(
                 409,

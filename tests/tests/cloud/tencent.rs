@@ -48,8 +48,8 @@ fn expect_status(agent: &Agent) -> Result<()> {
     Ok(())
 }
 
-/// The route is removed, led elsewhere, switched off, and back each time; with keys that ended early
-/// in between.
+/// The route is removed, led elsewhere, switched off, and back each time; with keys that ended
+/// early in between.
 fn repair_each_change(
     vpc: &Vpc,
     agent: &Agent,

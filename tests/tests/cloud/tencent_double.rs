@@ -196,6 +196,22 @@ fn refuse<T>(code: &'static str, message: impl Into<String>) -> Result<T, Refusa
     Err(Refusal(code, message.into()))
 }
 
+/// The time of a request, which has to be of these minutes.
+fn time_of(request: &Received) -> Result<Timestamp, Refusal> {
+    let Some(at) = request
+        .header("x-tc-timestamp")
+        .parse()
+        .ok()
+        .and_then(|at| Timestamp::from_second(at).ok())
+    else {
+        return refuse("MissingParameter", "X-TC-Timestamp");
+    };
+    if at.duration_since(Timestamp::now()).as_secs().abs() > 300 {
+        return refuse("AuthFailure.SignatureExpire", "more than five minutes");
+    }
+    Ok(at)
+}
+
 impl State {
     fn add(&mut self, table: &str, route: Route) -> u64 {
         self.last_id += 1;
@@ -233,8 +249,14 @@ impl State {
             "cam/security-credentials/node" => {
                 let [id, secret, token] = self.role();
                 let end = Timestamp::now().as_second() + 3600;
-                json!({ "TmpSecretId": id, "TmpSecretKey": secret, "Token": token, "ExpiredTime": end, "Code": "Success" })
-                    .to_string()
+                let keys = json!({
+                    "TmpSecretId": id,
+                    "TmpSecretKey": secret,
+                    "Token": token,
+                    "ExpiredTime": end,
+                    "Code": "Success",
+                });
+                keys.to_string()
             }
             _ => return (404, "not found".to_owned()),
         };
@@ -296,17 +318,7 @@ impl State {
 
     /// Checks the time, the keys and the signature of a request.
     fn verify(&self, request: &Received) -> Result<(), Refusal> {
-        let Some(at) = request
-            .header("x-tc-timestamp")
-            .parse()
-            .ok()
-            .and_then(|at| Timestamp::from_second(at).ok())
-        else {
-            return refuse("MissingParameter", "X-TC-Timestamp");
-        };
-        if at.duration_since(Timestamp::now()).as_secs().abs() > 300 {
-            return refuse("AuthFailure.SignatureExpire", "more than five minutes");
-        }
+        let at = time_of(request)?;
         let part = |name: &str| {
             let rest = request
                 .header("authorization")
@@ -395,9 +407,16 @@ impl State {
     fn shown(&self, table: &str) -> Value {
         let route = |(id, route): (&u64, &Route)| {
             json!({
-                "DestinationCidrBlock": route.destination, "GatewayType": route.gateway_type, "GatewayId": route.gateway,
-                "RouteId": id, "RouteItemId": format!("rti-{id}"), "RouteType": route.kind, "Enabled": route.is_enabled,
-                "RouteTableId": table, "DestinationIpv6CidrBlock": "", "RouteDescription": "",
+                "DestinationCidrBlock": route.destination,
+                "GatewayType": route.gateway_type,
+                "GatewayId": route.gateway,
+                "RouteId": id,
+                "RouteItemId": format!("rti-{id}"),
+                "RouteType": route.kind,
+                "Enabled": route.is_enabled,
+                "RouteTableId": table,
+                "DestinationIpv6CidrBlock": "",
+                "RouteDescription": "",
             })
         };
         let routes: Vec<Value> = self.tables[table].iter().map(route).collect();

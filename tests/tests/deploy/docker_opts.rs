@@ -7,8 +7,10 @@ use anyhow::Result;
 use flannel_tests::{Lab, Node, agent_binary};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/mk-docker-opts.sh");
-const SAMPLE: &str = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.74.1/24\nFLANNEL_MTU=1472\nFLANNEL_IPMASQ=false\n";
-const EACH: &str = "DOCKER_OPT_BIP=\"--bip=10.1.74.1/24\"\nDOCKER_OPT_IPMASQ=\"--ip-masq=true\"\nDOCKER_OPT_MTU=\"--mtu=1472\"\n";
+const SAMPLE: &str = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.74.1/24\n\
+    FLANNEL_MTU=1472\nFLANNEL_IPMASQ=false\n";
+const EACH: &str = "DOCKER_OPT_BIP=\"--bip=10.1.74.1/24\"\n\
+    DOCKER_OPT_IPMASQ=\"--ip-masq=true\"\nDOCKER_OPT_MTU=\"--mtu=1472\"\n";
 const ALL: &str = "DOCKER_OPTS=\" --bip=10.1.74.1/24 --ip-masq=true --mtu=1472\"\n";
 
 /// Runs both with the same arguments. Returns true if they did their work, and the file: in both

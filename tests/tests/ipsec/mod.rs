@@ -24,7 +24,8 @@ use flannel_tests::{
 use serde_json::Value;
 
 /// A secret of the least length.
-const PSK: &str = "hunter2-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef01234567";
+const PSK: &str = "hunter2-0123456789abcdef0123456789abcdef0123456789abcdef\
+    0123456789abcdef0123456789abcdef01234567";
 /// charon, and what it loads.
 const PROGRAMS: &str = "/usr/lib/ipsec";
 const ADDRESSES: [&str; 2] = ["192.168.1.11", "192.168.1.12"];

@@ -141,8 +141,8 @@ fn somebody_else_takes_the_subnet_of_one_that_is(out: Out) -> Result<()> {
     Ok(())
 }
 
-/// The subnet that was ours is now a peer's: in the kernel, next to our own new one, and for readers
-/// of subnet.env.
+/// The subnet that was ours is now a peer's: in the kernel, next to our own new one, and for
+/// readers of subnet.env.
 fn expect_heir_and_own(pair: &TwoNodes, subnet: &str) -> Result<()> {
     eventually("the heir's route and our address", LIMIT, || {
         let state = TunnelState::of(&pair.a)?;

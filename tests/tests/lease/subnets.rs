@@ -178,7 +178,8 @@ fn subnet_env_has_stocks_text_and_mode() -> Result<()> {
         .put(&reservation.key(), &reservation.value(), None)?;
     let _agent = pair.a.ready_agent(pair.options()?)?;
     let path = pair.a.outside_path("/run/flannel/subnet.env");
-    let text = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.87.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n";
+    let text = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.87.1/24\n\
+                FLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n";
     assert_eq!(fs::read_to_string(&path)?, text);
     assert_eq!(fs::metadata(&path)?.permissions().mode() & 0o7777, 0o644);
     Ok(())

@@ -118,9 +118,9 @@ fn a_credential_plugin_that_hangs_when_the_token_expires_costs_only_the_store() 
         // A token that has expired is asked for again with each connection.
         let script = format!(
             "#!/bin/sh\n[ -e {HANGS} ] && exec sleep 1000\n\
-             echo \
-             '{{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\
-             \"status\":{{\"token\":\"first\",\"expirationTimestamp\":\"2026-01-02T03:04:05Z\"}}}}'\n"
+             echo '{{\"apiVersion\":\"client.authentication.k8s.io/v1\",\
+             \"kind\":\"ExecCredential\",\"status\":{{\"token\":\"first\",\
+             \"expirationTimestamp\":\"2026-01-02T03:04:05Z\"}}}}'\n"
         );
         fs::write(PLUGIN, script).expect("written");
         fs::set_permissions(PLUGIN, fs::Permissions::from_mode(0o755)).expect("a mode");

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{
     api_server::{LIST, State},
     nodes::{LargeNode, new_node},
-    support::in_pod,
+    support::{Pod, in_pod},
 };
 
 const NODES: u32 = 5000;
@@ -33,26 +33,31 @@ fn large_node(n: u32, heartbeat: u32) -> Value {
     node.json()
 }
 
+/// Configures the network, and puts all Nodes into the double.
+fn put_large_nodes(pod: &Pod) {
+    assert!(
+        large_node(4999, 0).to_string().len() >= 16 << 10,
+        "{}",
+        large_node(4999, 0).to_string().len()
+    );
+    std::fs::write(
+        "/run/net-conf.json",
+        r#"{"Network":"10.64.0.0/10","Backend":{"Type":"vxlan"}}"#,
+    )
+    .expect("written");
+    pod.double.change(|state| {
+        for n in 0..NODES {
+            state.put(large_node(n, 0));
+        }
+        state.put(new_node("own", "10.127.0.0/24"));
+        state.forget();
+    });
+}
+
 #[test]
 fn five_thousand_nodes_fit_and_their_heartbeats_cost_nothing() {
     in_pod(async |mut pod| {
-        assert!(
-            large_node(4999, 0).to_string().len() >= 16 << 10,
-            "{}",
-            large_node(4999, 0).to_string().len()
-        );
-        std::fs::write(
-            "/run/net-conf.json",
-            r#"{"Network":"10.64.0.0/10","Backend":{"Type":"vxlan"}}"#,
-        )
-        .expect("written");
-        pod.double.change(|state| {
-            for n in 0..NODES {
-                state.put(large_node(n, 0));
-            }
-            state.put(new_node("own", "10.127.0.0/24"));
-            state.forget();
-        });
+        put_large_nodes(&pod);
         pod.start();
         let all = |status: &Value| {
             status["ready"] == true
@@ -88,8 +93,7 @@ fn five_thousand_nodes_fit_and_their_heartbeats_cost_nothing() {
             ["VmRSS", "VmHWM", "RssAnon", "RssFile"].map(|name| pod.memory(name));
         let report = format!(
             "5,001 nodes of 16 KiB: VmRSS {started} KiB after start, {now} KiB after a heartbeat \
-             of each \
-             (RssAnon {heap} KiB, RssFile {file} KiB); VmHWM {peak} KiB"
+             of each (RssAnon {heap} KiB, RssFile {file} KiB); VmHWM {peak} KiB"
         );
         println!("{report}");
         writeln!(std::io::stderr(), "{report}").expect("standard error");

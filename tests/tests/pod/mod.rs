@@ -40,9 +40,15 @@ fn node(name: &str, n: u8) -> serde_json::Value {
             format!("{prefix}public-ip"): format!("192.0.2.{n}"),
         })
     };
-    let meta = json!({ "name": name, "uid": name, "creationTimestamp": "2026-01-02T03:04:05Z", "annotations": annotations });
+    let meta = json!({
+        "name": name,
+        "uid": name,
+        "creationTimestamp": "2026-01-02T03:04:05Z",
+        "annotations": annotations,
+    });
     let cidr = format!("10.5.{n}.0/24");
-    json!({ "kind": "Node", "apiVersion": "v1", "metadata": meta, "spec": { "podCIDR": cidr, "podCIDRs": [cidr] } })
+    let spec = json!({ "podCIDR": cidr, "podCIDRs": [cidr] });
+    json!({ "kind": "Node", "apiVersion": "v1", "metadata": meta, "spec": spec })
 }
 
 fn with_own(pod: &Pod) {

@@ -47,27 +47,32 @@ fn monitor_names_the_pod() {
     );
 }
 
+/// The pod db, known to the double, and on a bridge.
+fn make_pod_db(pod: &Pod) {
+    pod.double.change(|state| {
+        state.put(new_node("own", "10.5.1.0/24"));
+        state.put_local_pod("db", "own", &json!({}), &["10.5.1.2"]);
+    });
+    for line in [
+        "ip link add cni0 type bridge",
+        "ip addr add 10.5.1.1/24 dev cni0",
+        "ip link set cni0 up",
+        "ip netns add db",
+        "ip link add veth1 type veth peer name eth0 netns db",
+        "ip link set veth1 master cni0 up",
+        "ip -n db link set eth0 up",
+        "ip -n db addr add 10.5.1.2/24 dev eth0",
+    ] {
+        run(line);
+    }
+}
+
 /// The whole agent, with a pod on a bridge, as the CNI plugin makes it.
 #[test]
 fn the_agent_takes_an_annotated_pod_out_of_mode_fast_and_lets_it_in_again() {
     in_pod(async |mut pod| {
         let no = json!({ "flannel.alpha.coreos.com/fast-path": "false" });
-        pod.double.change(|state| {
-            state.put(new_node("own", "10.5.1.0/24"));
-            state.put_local_pod("db", "own", &json!({}), &["10.5.1.2"]);
-        });
-        for line in [
-            "ip link add cni0 type bridge",
-            "ip addr add 10.5.1.1/24 dev cni0",
-            "ip link set cni0 up",
-            "ip netns add db",
-            "ip link add veth1 type veth peer name eth0 netns db",
-            "ip link set veth1 master cni0 up",
-            "ip -n db link set eth0 up",
-            "ip -n db addr add 10.5.1.2/24 dev eth0",
-        ] {
-            run(line);
-        }
+        make_pod_db(&pod);
         pod.start_with(&["--datapath=fast", "--pod-opt-out"]);
         let yes = (&json!(true), &json!(true), &json!([]));
         pod.until("the pod to take part", |status| way(status) == yes)

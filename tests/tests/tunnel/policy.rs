@@ -123,7 +123,8 @@ fn a_firewall_rule_against_the_tunnel_cuts_within_the_interval_and_frees_when_re
 fn what_the_firewall_changes_of_outer_packets_it_changes_of_all() -> Result<()> {
     let (pair, run) = streaming("dscp")?;
     let rules = "table ip class \
-        { chain o { type filter hook postrouting priority 0; policy accept; udp dport 8472 ip dscp set ef; }; }";
+        { chain o { type filter hook postrouting priority 0; policy accept; \
+        udp dport 8472 ip dscp set ef; }; }";
     pair.net.a.nft(rules)?;
     let capture = Capture::tunnel(&pair.net.r, "eth-a")?;
     eventually("no packet of the programs", INTERVAL + READING, || {

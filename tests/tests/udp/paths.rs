@@ -4,7 +4,8 @@ use std::{net::SocketAddr, net::UdpSocket, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    cluster::LEASES,
+    Agent,
+    cluster::{Cluster, LEASES},
     load::bulk::{BLOCK, transfer},
 };
 use serde_json::{Value, json};
@@ -15,34 +16,7 @@ use super::{DEVICE, base, cluster, counted};
 fn pods_of_three_nodes_exchange_streams_and_large_datagrams() -> Result<()> {
     let cluster = cluster("udp-paths")?;
     let [agent, ..] = &cluster.agents;
-    let status = agent.status()?;
-    assert_eq!(
-        (&status["devices"][0]["name"], &status["devices"][0]["mtu"]),
-        (&json!(DEVICE), &json!(1472))
-    );
-    for peer in status["peers"].as_array().context("peers")? {
-        ensure!(peer["way"] == "udp" && peer["reason"].is_null(), "{peer}");
-    }
-    assert_eq!(cluster.a.subnet_env()?.mtu, 1472, "as stock flannel's");
-    let routes = cluster.a.sh("ip route show 10.244.0.0/16")?.stdout;
-    assert_eq!(
-        routes.trim(),
-        format!("10.244.0.0/16 dev {DEVICE} scope link")
-    );
-    let address = cluster
-        .a
-        .sh(&format!("ip -4 -br address show {DEVICE}"))?
-        .stdout;
-    ensure!(
-        address.contains(&format!("{}/32", base(agent)?)),
-        "{address}"
-    );
-    let key = format!("{LEASES}{}-24", base(agent)?);
-    let lease: Value = serde_json::from_str(&cluster.etcd.get(&key)?.context("a lease")?)?;
-    ensure!(
-        lease.get("BackendType").is_none() && lease.get("BackendData").is_none(),
-        "{lease}"
-    );
+    expect_stock_form(&cluster, agent)?;
 
     let [near, same, far] = &cluster.pods;
     let before = counted(agent, "sent_bytes")?;
@@ -81,5 +55,38 @@ fn pods_of_three_nodes_exchange_streams_and_large_datagrams() -> Result<()> {
     ] {
         assert_eq!(counted(agent, reason)?, 0, "{reason}");
     }
+    Ok(())
+}
+
+/// Device, routes, address and lease are as stock flannel makes them.
+fn expect_stock_form(cluster: &Cluster, agent: &Agent) -> Result<()> {
+    let status = agent.status()?;
+    assert_eq!(
+        (&status["devices"][0]["name"], &status["devices"][0]["mtu"]),
+        (&json!(DEVICE), &json!(1472))
+    );
+    for peer in status["peers"].as_array().context("peers")? {
+        ensure!(peer["way"] == "udp" && peer["reason"].is_null(), "{peer}");
+    }
+    assert_eq!(cluster.a.subnet_env()?.mtu, 1472, "as stock flannel's");
+    let routes = cluster.a.sh("ip route show 10.244.0.0/16")?.stdout;
+    assert_eq!(
+        routes.trim(),
+        format!("10.244.0.0/16 dev {DEVICE} scope link")
+    );
+    let address = cluster
+        .a
+        .sh(&format!("ip -4 -br address show {DEVICE}"))?
+        .stdout;
+    ensure!(
+        address.contains(&format!("{}/32", base(agent)?)),
+        "{address}"
+    );
+    let key = format!("{LEASES}{}-24", base(agent)?);
+    let lease: Value = serde_json::from_str(&cluster.etcd.get(&key)?.context("a lease")?)?;
+    ensure!(
+        lease.get("BackendType").is_none() && lease.get("BackendData").is_none(),
+        "{lease}"
+    );
     Ok(())
 }

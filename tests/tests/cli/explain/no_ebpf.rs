@@ -63,6 +63,18 @@ fn state<'a>(story: &'a Value, topic: &str) -> &'a str {
         .unwrap_or("absent")
 }
 
+/// The topics of a story without eBPF.
+const TOPICS: [&str; 8] = [
+    "destination",
+    "mode",
+    "route",
+    "device",
+    "neighbour",
+    "fdb",
+    "underlay",
+    "size",
+];
+
 #[test]
 fn a_node_without_ebpf_is_explained_by_its_status_and_its_kernel() -> Result<()> {
     let nodes = Nodes::new("no-ebpf")?;
@@ -71,16 +83,7 @@ fn a_node_without_ebpf_is_explained_by_its_status_and_its_kernel() -> Result<()>
         code == 0 && story["verdict"]["reaches"] == true && story["verdict"]["way"] == "kernel",
         "{story:#}"
     );
-    for topic in [
-        "destination",
-        "mode",
-        "route",
-        "device",
-        "neighbour",
-        "fdb",
-        "underlay",
-        "size",
-    ] {
+    for topic in TOPICS {
         ensure!(state(&story, topic) == "ok", "{topic}: {story:#}");
     }
     let same = nodes

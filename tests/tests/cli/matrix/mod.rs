@@ -177,6 +177,31 @@ impl Subject {
         Ok(rows)
     }
 
+    /// Everything that is said of a fault: none of it may be that all is well.
+    fn look(&self, baseline: &Baseline, fault: &Fault, known: Option<&String>) -> Result<Row> {
+        let agent = if fault.at == Place::WithoutAgent {
+            "stopped"
+        } else {
+            "runs"
+        };
+        let row = Row {
+            fault: fault.name,
+            agent,
+            cells: baseline.cells(&self.pair)?,
+        };
+        row.cells.expect_none_well()?;
+        let last = fault.last_code.unwrap_or_default();
+        ensure!(
+            row.cells.all_of_status().all(|cell| cell.contains(last)),
+            "{row} without {last}"
+        );
+        ensure!(
+            known.is_none_or(|known| *known == row.to_string()),
+            "{row}, not {known:?}"
+        );
+        Ok(row)
+    }
+
     fn judge(&self, baseline: &Baseline, fault: &Fault, known: Option<&String>) -> Result<Row> {
         let Pair {
             sender,
@@ -198,29 +223,7 @@ impl Subject {
             ensure!(near.pings(1, "", far.ip()).is_err(), "they still arrive");
             Ok(())
         })?;
-        let agent = if fault.at == Place::WithoutAgent {
-            "stopped"
-        } else {
-            "runs"
-        };
-        let look = || {
-            let row = Row {
-                fault: fault.name,
-                agent,
-                cells: baseline.cells(&self.pair)?,
-            };
-            row.cells.expect_none_well()?;
-            let last = fault.last_code.unwrap_or_default();
-            ensure!(
-                row.cells.all_of_status().all(|cell| cell.contains(last)),
-                "{row} without {last}"
-            );
-            ensure!(
-                known.is_none_or(|known| *known == row.to_string()),
-                "{row}, not {known:?}"
-            );
-            Ok(row)
-        };
+        let look = || self.look(baseline, fault, known);
         let row = match fault.at {
             Place::WithoutAgent => look()?,
             // The agent needs some seconds to see it, and may see something else first.

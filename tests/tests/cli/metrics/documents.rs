@@ -189,7 +189,10 @@ fn promtool_takes_every_expression_of_the_dashboard() -> Result<()> {
         .map(|target| target["expr"].as_str().context("no expr"))
         .collect::<Result<_>>()?;
     ensure!(expressions.len() > 20, "{} expressions", expressions.len());
-    let rule = |(number, expression): (usize, &&str)| json!({ "record": format!("panel:{number}"), "expr": plain(expression) });
+    let rule = |(number, expression): (usize, &&str)| {
+        let record = format!("panel:{number}");
+        json!({ "record": record, "expr": plain(expression) })
+    };
     let rules: Vec<_> = expressions.iter().enumerate().map(rule).collect();
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("dashboard.yml");

@@ -73,32 +73,37 @@ fn wait_gates(agent: &Agent, pods: usize) -> Result<()> {
     )
 }
 
+/// The first pod of a node comes and goes, and leaves a bridge at rest.
+fn come_and_go(world: &World, first: &Pod, agent: &Agent) -> Result<()> {
+    add(world, first)?;
+    eventually(
+        "the end of duplicate address detection on the bridge",
+        Duration::from_secs(10),
+        || {
+            let tentative = agent
+                .node()
+                .sh("ip -6 address show dev cni0 tentative")?
+                .stdout;
+            ensure!(tentative.is_empty(), "{tentative}");
+            Ok(())
+        },
+    )?;
+    delete(world, first)?;
+    // A bridge loses its carrier a moment after its last port.
+    eventually("a bridge without ports", Duration::from_secs(10), || {
+        let link = agent.node().sh("ip link show dev cni0")?.stdout;
+        ensure!(link.contains("NO-CARRIER"), "{link}");
+        Ok(())
+    })
+}
+
 #[test]
 fn a_hundred_pods_come_are_found_reach_each_other_and_leave_nothing() -> Result<()> {
     let world = World::new("clumany")?;
     // The first pod makes what stays: the bridge, and portmap's own chains.
     let firsts = [pod(&world, 0, 0)?, pod(&world, 1, 0)?];
     for (first, agent) in firsts.iter().zip(&world.agents) {
-        add(&world, first)?;
-        eventually(
-            "the end of duplicate address detection on the bridge",
-            Duration::from_secs(10),
-            || {
-                let tentative = agent
-                    .node()
-                    .sh("ip -6 address show dev cni0 tentative")?
-                    .stdout;
-                ensure!(tentative.is_empty(), "{tentative}");
-                Ok(())
-            },
-        )?;
-        delete(&world, first)?;
-        // A bridge loses its carrier a moment after its last port.
-        eventually("a bridge without ports", Duration::from_secs(10), || {
-            let link = agent.node().sh("ip link show dev cni0")?.stdout;
-            ensure!(link.contains("NO-CARRIER"), "{link}");
-            Ok(())
-        })?;
+        come_and_go(&world, first, agent)?;
     }
     world
         .agents

@@ -32,7 +32,13 @@ struct Pods {
 impl Pods {
     fn new(name: &str, backend: Backend) -> Result<Self> {
         let world = World::new(name)?;
-        let port = |protocol: &str| json!({ "hostPort": HOST_PORT, "containerPort": PORT, "protocol": protocol });
+        let port = |protocol: &str| {
+            json!({
+                "hostPort": HOST_PORT,
+                "containerPort": PORT,
+                "protocol": protocol,
+            })
+        };
         let [on_a, on_b] = &world.lists;
         let near = on_a.pod("p1", json!([port("tcp"), port("udp")]))?;
         let (beside, far) = (on_a.pod("p2", json!([]))?, on_b.pod("p1", json!([]))?);

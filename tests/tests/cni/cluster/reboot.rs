@@ -60,6 +60,16 @@ fn wait_ping(list: &List, from: &Sandbox, result: &Value) -> Result<()> {
     Ok(())
 }
 
+fn expect_other_addresses(former: &Value, result: &Value) -> Result<()> {
+    for former in addresses(former)? {
+        ensure!(
+            !addresses(result)?.contains(&former),
+            "{former} was given again before its DEL"
+        );
+    }
+    Ok(())
+}
+
 #[test]
 fn after_a_reboot_former_pods_go_and_new_ones_wait_for_the_agent() -> Result<()> {
     let world = World::new("cluboot")?;
@@ -99,12 +109,7 @@ fn after_a_reboot_former_pods_go_and_new_ones_wait_for_the_agent() -> Result<()>
     })?;
     assert_eq!(node.subnet_env()?.subnets, subnets, "the subnet of before");
     assert_eq!(world.etcd.list(LEASES)?.len(), leases);
-    for former in addresses(&results[1])? {
-        ensure!(
-            !addresses(&result)?.contains(&former),
-            "{former} was given again before its DEL"
-        );
-    }
+    expect_other_addresses(&results[1], &result)?;
     on_a.del(&two, &Value::Null, &results[1])
         .context("once the agent is up")?;
     let given: BTreeSet<String> = addresses(&result)?

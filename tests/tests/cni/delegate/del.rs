@@ -179,9 +179,15 @@ fn a_result_of_another_version_is_kept_from_the_delegate() -> Result<()> {
 fn pods_that_stock_flannel_added_can_be_deleted() -> Result<()> {
     let world = World::new("cnistock")?;
     let saved = json!({
-        "cniVersion": "0.3.1", "hairpinMode": true, "ipMasq": false, "isDefaultGateway": true, "isGateway": true,
+        "cniVersion": "0.3.1",
+        "hairpinMode": true,
+        "ipMasq": false,
+        "isDefaultGateway": true,
+        "isGateway": true,
         "ipam": {
-            "ranges": [[{ "subnet": "10.244.7.0/24" }]], "routes": [{ "dst": "10.244.0.0/16" }], "type": "host-local"
+            "ranges": [[{ "subnet": "10.244.7.0/24" }]],
+            "routes": [{ "dst": "10.244.0.0/16" }],
+            "type": "host-local"
         },
         "mtu": 1400, "name": "net", "type": "record"
     });

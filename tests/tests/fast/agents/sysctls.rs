@@ -20,7 +20,10 @@ const MAX_RETRANS: &str = "nf_conntrack_tcp_timeout_max_retrans";
 
 /// The rows of `status` in a fresh namespace, with this value before of one.
 fn listed(unacknowledged: u32) -> Value {
-    let row = |name: &str, before: u32, set: u32| json!({"name": format!("net.netfilter.{name}"), "before": before, "set": set});
+    let row = |name: &str, before: u32, set: u32| {
+        let name = format!("net.netfilter.{name}");
+        json!({"name": name, "before": before, "set": set})
+    };
     json!([
         row(UNACKNOWLEDGED, unacknowledged, 432_000),
         row(MAX_RETRANS, 300, 432_000),

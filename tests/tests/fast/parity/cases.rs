@@ -134,14 +134,7 @@ pub(crate) fn kinds(route: &Route) -> Vec<Case> {
     ];
     kinds.extend(match route.from {
         IpAddr::V4(from) => of_ipv4(route, from),
-        IpAddr::V6(_) => vec![(
-            "flow label",
-            Reason::FieldsDiffer,
-            Packet {
-                label: 0xa_bcde,
-                ..route.udp(2, 100)
-            },
-        )],
+        IpAddr::V6(_) => of_ipv6(route),
     });
     let one = |(name, reason, packet)| Case {
         name,
@@ -155,6 +148,14 @@ pub(crate) fn kinds(route: &Route) -> Vec<Case> {
         reason: Reason::Fragment,
     };
     kinds.into_iter().map(one).chain([fragments]).collect()
+}
+
+fn of_ipv6(route: &Route) -> Vec<(&'static str, Reason, Packet)> {
+    let label = Packet {
+        label: 0xa_bcde,
+        ..route.udp(2, 100)
+    };
+    vec![("flow label", Reason::FieldsDiffer, label)]
 }
 
 fn of_ipv4(route: &Route, from: Ipv4Addr) -> Vec<(&'static str, Reason, Packet)> {

@@ -231,7 +231,12 @@ fn node(name: &str, number: u8) -> Value {
         format!("10.244.{number}.0/24"),
         format!("fd00:10:244:{number}::/64"),
     ];
-    let meta = json!({ "name": name, "uid": name, "creationTimestamp": "2026-01-02T03:04:05Z", "annotations": {} });
+    let meta = json!({
+        "name": name,
+        "uid": name,
+        "creationTimestamp": "2026-01-02T03:04:05Z",
+        "annotations": {},
+    });
     let spec = json!({ "podCIDR": cidrs[0], "podCIDRs": cidrs });
     json!({ "kind": "Node", "apiVersion": "v1", "metadata": meta, "spec": spec })
 }
