@@ -36,7 +36,8 @@ fn node(name: &str, n: u8) -> serde_json::Value {
         json!({
             format!("{prefix}kube-subnet-manager"): "true",
             format!("{prefix}backend-type"): "vxlan",
-            format!("{prefix}backend-data"): format!(r#"{{"VNI":1,"VtepMAC":"02:00:00:00:00:{n:02x}"}}"#),
+            format!("{prefix}backend-data"):
+                format!(r#"{{"VNI":1,"VtepMAC":"02:00:00:00:00:{n:02x}"}}"#),
             format!("{prefix}public-ip"): format!("192.0.2.{n}"),
         })
     };
