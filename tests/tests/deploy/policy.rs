@@ -170,7 +170,7 @@ fn refusal(message: &'static str, edit: impl FnOnce(&mut Value)) -> Refusal {
     (message, Request::edit(edit))
 }
 
-/// A request of a pod on this node, or of a token without one.
+/// A request with a token of this node, or of none: not of the own one.
 fn from_node(node: Option<&'static str>, edit: impl FnOnce(&mut Value)) -> Refusal {
     let request = Request {
         node,

@@ -91,7 +91,6 @@ fn expect_published_output(cluster: &Cluster, agent: &Agent) -> Result<()> {
         (&json!("extension"), &json!(mac.trim())),
         "{lease}"
     );
-
     Ok(())
 }
 
