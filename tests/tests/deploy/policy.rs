@@ -127,7 +127,8 @@ fn the_agent_may_change_its_own_annotations_and_condition() -> Result<()> {
                 json!("192.0.2.9");
         }),
         Request::edit(|node| {
-            node["metadata"]["annotations"]["flannel.alpha.coreos.com/backend-data"] = json!("null")
+            node["metadata"]["annotations"]["flannel.alpha.coreos.com/backend-data"] =
+                json!("null");
         }),
         Request::edit(|node| {
             node["metadata"]["annotations"] = json!({ "node.alpha.kubernetes.io/ttl": "0" });
@@ -189,18 +190,18 @@ fn refused_nodes_and_annotations() -> Vec<Refusal> {
     vec![
         // What leads another node's packets astray.
         from_node(Some("m"), |node| {
-            node["metadata"]["annotations"][overwrite] = json!("192.0.2.66")
+            node["metadata"]["annotations"][overwrite] = json!("192.0.2.66");
         }),
         from_node(Some("m"), |node| {
-            node["status"]["conditions"][0]["status"] = json!("True")
+            node["status"]["conditions"][0]["status"] = json!("True");
         }),
         // A token without a node: from a Kubernetes before 1.30, or requested by hand.
         from_node(None, |_| ()),
         refusal(ANNOTATIONS, |node| {
-            node["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] = json!("9")
+            node["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] = json!("9");
         }),
         refusal(ANNOTATIONS, |node| {
-            node["metadata"]["annotations"]["example.com/a"] = json!("b")
+            node["metadata"]["annotations"]["example.com/a"] = json!("b");
         }),
         refusal(ANNOTATIONS, |node| {
             node["metadata"]["annotations"] =
@@ -213,14 +214,14 @@ fn refused_nodes_and_annotations() -> Vec<Refusal> {
 fn refused_fields_and_conditions() -> Vec<Refusal> {
     vec![
         refusal(FIXED, |node| {
-            node["metadata"]["labels"]["node-role.kubernetes.io/control-plane"] = json!("")
+            node["metadata"]["labels"]["node-role.kubernetes.io/control-plane"] = json!("");
         }),
         refusal(FIXED, |node| {
-            node["metadata"]["finalizers"] = json!(["example.com/a"])
+            node["metadata"]["finalizers"] = json!(["example.com/a"]);
         }),
         refusal(FIXED, |node| node["spec"]["unschedulable"] = json!(true)),
         refusal(CONDITIONS, |node| {
-            node["status"]["conditions"][1]["status"] = json!("False")
+            node["status"]["conditions"][1]["status"] = json!("False");
         }),
         refusal(CONDITIONS, |node| {
             node["status"]["conditions"] =
@@ -233,28 +234,28 @@ fn refused_fields_and_conditions() -> Vec<Refusal> {
 fn refused_status_and_metadata() -> Vec<Refusal> {
     vec![
         refusal(STATUS, |node| {
-            node["status"]["addresses"][0]["address"] = json!("192.0.2.66")
+            node["status"]["addresses"][0]["address"] = json!("192.0.2.66");
         }),
         refusal(STATUS, |node| {
-            node["status"]["allocatable"] = json!({ "cpu": "64" })
+            node["status"]["allocatable"] = json!({ "cpu": "64" });
         }),
         refusal(STATUS, |node| {
-            node["status"]["nodeInfo"]["kubeletVersion"] = json!("v1.0.0")
+            node["status"]["nodeInfo"]["kubeletVersion"] = json!("v1.0.0");
         }),
         refusal(STATUS, |node| remove(&mut node["status"], "capacity")),
         // Fields of Kubernetes 1.30, 1.31 and 1.35, and one that no version has yet.
         refusal(STATUS, |node| {
-            node["status"]["features"] = json!({ "supplementalGroupsPolicy": true })
+            node["status"]["features"] = json!({ "supplementalGroupsPolicy": true });
         }),
         refusal(STATUS, |node| {
-            node["status"]["runtimeHandlers"] = json!([{ "name": "other" }])
+            node["status"]["runtimeHandlers"] = json!([{ "name": "other" }]);
         }),
         refusal(STATUS, |node| {
-            node["status"]["declaredFeatures"] = json!(["x"])
+            node["status"]["declaredFeatures"] = json!(["x"]);
         }),
         refusal(STATUS, |node| node["status"]["ofALaterVersion"] = json!(1)),
         refusal(FIXED, |node| {
-            node["metadata"]["ownerReferences"] = json!([{ "name": "x" }])
+            node["metadata"]["ownerReferences"] = json!([{ "name": "x" }]);
         }),
         refusal(FIXED, |node| remove(&mut node["metadata"], "labels")),
         refusal(FIXED, |node| node["metadata"]["ofALaterVersion"] = json!(1)),

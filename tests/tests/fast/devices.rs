@@ -247,7 +247,7 @@ fn segments_near(talk: &Talk) -> Result<Vec<Packet>> {
     let ends = talk.ends()?;
     let at = |quarter: u32| {
         Packet::tcp(ends, 7, b"forged", |tcp| {
-            tcp.sequence_number = quarter << 30
+            tcp.sequence_number = quarter << 30;
         })
     };
     Ok((0..4).map(at).collect())

@@ -245,7 +245,11 @@ fn a_pod_that_uses_anothers_address_gets_nothing_of_its_flow() -> Result<()> {
 
 /// The flow back from port 7777 of `far` to port 40000 of `near`, as if that one had come from a
 /// Service.
-fn flow_from_a_service(pair: &BarePair, near: Ipv4Addr, far: Ipv4Addr) -> Result<(Key, Flow)> {
+fn flow_from_a_service(
+    pair: &BarePair,
+    near: Ipv4Addr,
+    far: Ipv4Addr,
+) -> Result<(Key, Flow<[u32; 1]>)> {
     let words = |addr: Ipv4Addr| [u32::from_ne_bytes(addr.octets())];
     let ports = |[a, b]: [u16; 2]| {
         u32::from_ne_bytes(

@@ -45,7 +45,7 @@ pub(super) const KINDS: [(&str, Change); 4] = [
     ("DSCP", |frame| frame[IP + 1] = 46 << 2),
     ("source MAC", |frame| frame[6..12].copy_from_slice(&FOREIGN)),
     ("source port", |frame| {
-        frame[IP + 20..IP + 22].copy_from_slice(&1234_u16.to_be_bytes())
+        frame[IP + 20..IP + 22].copy_from_slice(&1234_u16.to_be_bytes());
     }),
 ];
 

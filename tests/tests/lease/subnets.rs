@@ -123,9 +123,9 @@ fn agents_that_race_for_the_last_subnets_each_get_one_and_the_last_waits_for_ano
                     .is_some_and(|problem| problem.starts_with(message));
                 ensure!(waits || status["ready"] == true, "{status}");
                 if waits {
-                    waiting.push(agent)
+                    waiting.push(agent);
                 } else {
-                    leased.push(agent)
+                    leased.push(agent);
                 }
             }
             ensure!((leased.len(), waiting.len()) == (2, 1));

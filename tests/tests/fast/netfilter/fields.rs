@@ -37,10 +37,10 @@ impl Field {
                 &if special { EXPEDITED } else { 0 },
             )?,
             (Self::Ttl, Family::V4) => {
-                setsockopt(socket, sockopt::Ipv4Ttl, &if special { TTL } else { 64 })?
+                setsockopt(socket, sockopt::Ipv4Ttl, &if special { TTL } else { 64 })?;
             }
             (Self::Ttl, Family::V6) => {
-                setsockopt(socket, sockopt::Ipv6Ttl, &if special { TTL } else { 64 })?
+                setsockopt(socket, sockopt::Ipv6Ttl, &if special { TTL } else { 64 })?;
             }
         }
         Ok(())

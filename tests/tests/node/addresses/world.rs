@@ -195,7 +195,7 @@ impl Store {
                 double.change(|state| {
                     (1..)
                         .zip(["a", "b"])
-                        .for_each(|(number, name)| state.put(node(name, number)))
+                        .for_each(|(number, name)| state.put(node(name, number)));
                 });
                 Ok(Self::Kubernetes {
                     _double: double,

@@ -132,7 +132,7 @@ fn count_losses(report: &UdpReport, faults: &[During], between: &str, tally: &mu
                 ..
             }) => tally.lost(kind),
             Some(During { kind, .. }) => {
-                tally.complain(format!("{between}, during `{}`", kind.name))
+                tally.complain(format!("{between}, during `{}`", kind.name));
             }
             None => {
                 let before = faults.iter().rfind(|fault| fault.numbers.end <= number);
