@@ -175,35 +175,57 @@ mod tests {
 
         #[test]
         fn a_wrong_checksum_is_neither_right_nor_partial(
-            tuple in tuple(), mut rest in prop::collection::vec(any::<u8>(), 8..64), wrong in 1_u16..0xffff,
+            tuple in tuple(),
+            mut rest in prop::collection::vec(any::<u8>(), 8..64),
+            wrong in 1_u16..0xffff,
         ) {
             rest.truncate(rest.len() & !1);
             let length = 4 + 2 + rest.len() as u16;
             let pseudo = pseudo_header(&tuple, length);
-            let segment = |field: u16| sum(&tuple.ports.to_ne_bytes()) + u64::from(field) + sum(&rest);
+            let segment =
+                |field: u16| sum(&tuple.ports.to_ne_bytes()) + u64::from(field) + sum(&rest);
             let right = !fold(pseudo + segment(0));
             prop_assert!(is_right(segment(right), pseudo));
-            prop_assert!(!is_right(segment(fold(u64::from(right) + u64::from(wrong))), pseudo));
+            prop_assert!(!is_right(
+                segment(fold(u64::from(right) + u64::from(wrong))),
+                pseudo
+            ));
             let partial = fold(pseudo);
             prop_assert!(is_partial(partial, pseudo));
-            prop_assert!(!is_partial(fold(u64::from(partial) + u64::from(wrong)), pseudo));
+            prop_assert!(!is_partial(
+                fold(u64::from(partial) + u64::from(wrong)),
+                pseudo
+            ));
         }
 
         #[test]
         fn another_packets_checksum_does_not_follow(
-            from in tuple(), to in tuple(), rest in prop::collection::vec(any::<u8>(), 40), at in 0_usize..20, bit in 0..8,
+            from in tuple(),
+            to in tuple(),
+            rest in prop::collection::vec(any::<u8>(), 40),
+            at in 0_usize..20,
+            bit in 0..8,
         ) {
             let mut other = rest.clone();
             other[at] ^= 1_u8 << bit;
             let (before, after) = (complete(&from, &rest), complete(&to, &other));
             // By chance it may look like a partial one.
-            prop_assume!(!same_sum(after, fold(u64::from(before) + address_change(&from, &to))));
+            prop_assume!(!same_sum(
+                after,
+                fold(u64::from(before) + address_change(&from, &to))
+            ));
             prop_assert!(!follows(before, after, &from, &to));
         }
 
         #[test]
-        fn a_header_checksum_follows_addresses_and_ttl(from in tuple(), to in tuple(), ttl in 2_u8.., rest in prop::array::uniform8(any::<u8>())) {
-            let header = |end: &Tuple, ttl| !fold(sum(&bytes(end)[..8]) + sum(&[ttl, 6]) + sum(&rest));
+        fn a_header_checksum_follows_addresses_and_ttl(
+            from in tuple(),
+            to in tuple(),
+            ttl in 2_u8..,
+            rest in prop::array::uniform8(any::<u8>()),
+        ) {
+            let header =
+                |end: &Tuple, ttl| !fold(sum(&bytes(end)[..8]) + sum(&[ttl, 6]) + sum(&rest));
             let word = |ttl| u16::from_ne_bytes([ttl, 6]);
             let updated = ipv4_updated(header(&from, ttl), &from, &to, [word(ttl), word(ttl - 1)]);
             prop_assert!(same_sum(updated, header(&to, ttl - 1)));

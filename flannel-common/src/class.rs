@@ -96,9 +96,18 @@ mod tests {
         }
 
         #[test]
-        fn classes_that_differ_in_small_numbers_have_tags_of_their_own(mark in 0_u32..64, priority in 0_u32..8) {
+        fn classes_that_differ_in_small_numbers_have_tags_of_their_own(
+            mark in 0_u32..64,
+            priority in 0_u32..8,
+        ) {
             for (other_mark, other) in [(mark + 1, priority), (mark, priority + 1), (0, 0)] {
-                let (one, another) = (Class { mark, priority }, Class { mark: other_mark, priority: other });
+                let (one, another) = (
+                    Class { mark, priority },
+                    Class {
+                        mark: other_mark,
+                        priority: other,
+                    },
+                );
                 prop_assert_eq!(one == another, one.tag() == another.tag());
             }
         }

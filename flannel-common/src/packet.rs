@@ -169,17 +169,26 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_header_with_its_checksum_sums_to_ones(mut header in prop::array::uniform20(any::<u8>())) {
+        fn a_header_with_its_checksum_sums_to_ones(
+            mut header in prop::array::uniform20(any::<u8>()),
+        ) {
             header[10..12].fill(0);
             let checksum = ipv4_checksum(&header);
             header[10..12].copy_from_slice(&checksum);
-            let sum: u32 = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+            let sum: u32 = header
+                .chunks(2)
+                .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
+                .sum();
             let folded = (sum & 0xffff) + (sum >> 16);
             prop_assert_eq!((folded & 0xffff) + (folded >> 16), 0xffff);
         }
 
         #[test]
-        fn source_ports_stay_in_the_range(hash: u32, min in 1024_u16..40_000, span in 1_u16..20_000) {
+        fn source_ports_stay_in_the_range(
+            hash: u32,
+            min in 1024_u16..40_000,
+            span in 1_u16..20_000,
+        ) {
             let port = source_port(hash, min, min + span);
             prop_assert!((min..min + span).contains(&port));
         }

@@ -269,15 +269,24 @@ mod tests {
         /// Against 128-bit arithmetic, for networks and addresses near each other.
         #[test]
         fn an_ipv6_subnet_number_is_a_shifted_difference(
-            network: u128, network_len in 1_u32..=126, bits in 1_u32..=17, differing: u128, keep in 0_u32..128,
+            network: u128,
+            network_len in 1_u32..=126,
+            bits in 1_u32..=17,
+            differing: u128,
+            keep in 0_u32..128,
         ) {
             let subnet_len = (network_len + bits).min(127);
             let network = network & (u128::MAX << (128 - network_len));
             let destination = network ^ differing >> keep;
             let number = destination.wrapping_sub(network) >> (128 - subnet_len);
-            let expected = u32::try_from(number).ok().filter(|number| *number < 1 << (subnet_len - network_len));
+            let expected = u32::try_from(number)
+                .ok()
+                .filter(|number| *number < 1 << (subnet_len - network_len));
             let family = family_v6(network, network_len, subnet_len);
-            prop_assert_eq!(subnet_index_v6(&family, destination.to_be_bytes()), expected);
+            prop_assert_eq!(
+                subnet_index_v6(&family, destination.to_be_bytes()),
+                expected
+            );
         }
     }
 

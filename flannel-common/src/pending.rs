@@ -331,11 +331,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_slot_is_found_on_its_cpu_only(cpu in 0..CPUS_MAX, sequence: u32, other in 0..2 * CPUS_MAX) {
+        fn a_slot_is_found_on_its_cpu_only(
+            cpu in 0..CPUS_MAX,
+            sequence: u32,
+            other in 0..2 * CPUS_MAX,
+        ) {
             let slot = Slot::of(cpu, sequence).expect("a CPU that can record");
             prop_assert!(slot.tc_index() <= 0xffff && slot.index() < CPUS_MAX * SLOTS_PER_CPU);
             prop_assert!(Slot::is_named_by(slot.tc_index()));
-            prop_assert_eq!(Slot::named_by(slot.tc_index(), other), (other == cpu).then_some(slot));
+            prop_assert_eq!(
+                Slot::named_by(slot.tc_index(), other),
+                (other == cpu).then_some(slot)
+            );
         }
 
         #[test]

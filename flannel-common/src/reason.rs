@@ -65,7 +65,10 @@ enum Outer {
 }
 
 macro_rules! reasons {
-    ($($number:literal $name:ident $text:literal $verdict:ident $lookup:ident $sender:ident $view:ident $outer:ident $doc:literal;)+) => {
+    ($(
+        $number:literal $name:ident $text:literal $verdict:ident $lookup:ident $sender:ident
+        $view:ident $outer:ident $doc:literal;
+    )+) => {
         /// The outcome of one program for one packet.
         #[repr(u8)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

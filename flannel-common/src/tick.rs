@@ -62,7 +62,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn moments_are_ahead_until_they_come(now: u32, away in 1_u32..=HORIZON, past in 0_u32..1 << 30) {
+        fn moments_are_ahead_until_they_come(
+            now: u32,
+            away in 1_u32..=HORIZON,
+            past in 0_u32..1 << 30,
+        ) {
             prop_assert!(is_ahead(now.wrapping_add(away), now));
             prop_assert!(!is_ahead(now.wrapping_sub(past), now));
         }
@@ -70,7 +74,9 @@ mod tests {
         #[test]
         fn intervals_keep_within_a_quarter(now: u32, interval in 1_u32..=HORIZON / 2, random: u32) {
             let away = u64::from(jittered(now, interval, random).wrapping_sub(now));
-            prop_assert!(away >= u64::from(interval) * 3 / 4 && away <= u64::from(interval) * 5 / 4);
+            prop_assert!(
+                away >= u64::from(interval) * 3 / 4 && away <= u64::from(interval) * 5 / 4
+            );
         }
     }
 }

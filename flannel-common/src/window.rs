@@ -201,8 +201,11 @@ mod tests {
         ) {
             let window = Window::of(&packet(0, acknowledged, raw), scale, 1);
             let distance = any.checked_rem(window.offered + 1).unwrap_or(any);
-            let sequence =
-                if back { acknowledged.wrapping_sub(distance) } else { acknowledged.wrapping_add(distance) };
+            let sequence = if back {
+                acknowledged.wrapping_sub(distance)
+            } else {
+                acknowledged.wrapping_add(distance)
+            };
             prop_assert!(window.reaches(sequence.to_be()));
         }
     }

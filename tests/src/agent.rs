@@ -533,7 +533,14 @@ mod tests {
 
     #[test]
     fn the_rows_of_one_reason_are_summed() {
-        let row = |program, reason, packets: u64| serde_json::json!({"program": program, "reason": reason, "packets": packets, "bytes": 10});
+        let row = |program, reason, packets: u64| {
+            serde_json::json!({
+                "program": program,
+                "reason": reason,
+                "packets": packets,
+                "bytes": 10,
+            })
+        };
         let rows = [
             row("to_tunnel", "no_peer", 1),
             row("to_tunnel", "encapsulated", 2),

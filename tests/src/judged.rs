@@ -35,7 +35,7 @@ pub fn judged(what: &str, mut measure: impl FnMut() -> Result<()>) -> Result<()>
         println!("{what}: try {attempt} of {TRIES}: {error:#}");
         match reason {
             Some(reason) if attempt == TRIES => {
-                println!("NOT JUDGED: {what}: the machine was busy ({reason})")
+                println!("NOT JUDGED: {what}: the machine was busy ({reason})");
             }
             None if attempt == TRIES => return Err(error),
             _ => {}

@@ -71,7 +71,6 @@ fn attach(hook: NetfilterHook) -> Result<NetfilterProgram> {
     ];
     let link = bpf(LINK_CREATE, &link).context("attaching a netfilter program")?;
     // SAFETY: as above.
-    Ok(NetfilterProgram {
-        _link: unsafe { OwnedFd::from_raw_fd(link) },
-    })
+    let link = unsafe { OwnedFd::from_raw_fd(link) };
+    Ok(NetfilterProgram { _link: link })
 }

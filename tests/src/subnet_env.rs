@@ -58,8 +58,10 @@ mod tests {
 
     #[test]
     fn both_families_are_read() {
-        let text = "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.0.1/24\nFLANNEL_IPV6_NETWORK=2001:cafe:42::/56\n\
-                    FLANNEL_IPV6_SUBNET=2001:cafe:42::1/64\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n";
+        let text = "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.0.1/24\n\
+            FLANNEL_IPV6_NETWORK=2001:cafe:42::/56\n\
+            FLANNEL_IPV6_SUBNET=2001:cafe:42::1/64\nFLANNEL_MTU=1450\n\
+            FLANNEL_IPMASQ=true\n";
         let env = SubnetEnv::parse(text).expect("a good file");
         assert_eq!(
             env.subnets

@@ -321,23 +321,7 @@ impl Topology for LeafSpine {
             );
             stack.address(node, "lo", (&v4, None), (&v6, None))?;
             let port = format!("eth-{}", node.name());
-            for ((router, device), segment) in [(&net.r1, "eth0"), (&net.r2, "eth1")]
-                .into_iter()
-                .zip(segments)
-            {
-                lab.link(node, device, router, &port)?;
-                let ends = |host| {
-                    (
-                        format!("192.168.{segment}.{host}/24"),
-                        format!("2001:db8:{segment}::{host}/64"),
-                    )
-                };
-                for (node, device, (v4, v6)) in
-                    [(node, device, ends(number)), (router, &port, ends(1))]
-                {
-                    stack.address(node, device, (&v4, None), (&v6, None))?;
-                }
-            }
+            net.connect(lab, (node, number), segments)?;
             let [first, second] = segments;
             net.each_family(|family, [lo, gateway]| {
                 let hop = |segment: u8, host: u8| {
@@ -366,6 +350,28 @@ impl Topology for LeafSpine {
 }
 
 impl LeafSpine {
+    /// Connects a node to both routers by cables with these segments.
+    fn connect(&self, lab: &Lab, (node, number): (&Node, u8), segments: [u8; 2]) -> Result<()> {
+        let port = format!("eth-{}", node.name());
+        for ((router, device), segment) in [(&self.r1, "eth0"), (&self.r2, "eth1")]
+            .into_iter()
+            .zip(segments)
+        {
+            lab.link(node, device, router, &port)?;
+            let ends = |host| {
+                (
+                    format!("192.168.{segment}.{host}/24"),
+                    format!("2001:db8:{segment}::{host}/64"),
+                )
+            };
+            for (node, device, (v4, v6)) in [(node, device, ends(number)), (router, &port, ends(1))]
+            {
+                self.stack.address(node, device, (&v4, None), (&v6, None))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Leads a node to the other one by these cables: 0, 1, or both.
     pub fn lead(&self, node: &Node, cables: &[usize]) -> Result<()> {
         let leaves = self.leaves();

@@ -53,12 +53,21 @@ impl LargeNode {
             "kind": "Node", "apiVersion": "v1",
             "metadata": {
                 "name": name, "uid": name, "creationTimestamp": "2026-01-02T03:04:05Z",
-                "annotations": annotations, "managedFields": [{ "manager": "kubelet", "fieldsV1": fields }],
+                "annotations": annotations,
+                "managedFields": [{ "manager": "kubelet", "fieldsV1": fields }],
             },
-            "spec": { "podCIDR": subnet, "podCIDRs": [subnet], "providerID": format!("cloud:///zone/{name}") },
+            "spec": {
+                "podCIDR": subnet,
+                "podCIDRs": [subnet],
+                "providerID": format!("cloud:///zone/{name}"),
+            },
             "status": {
                 "images": images,
-                "conditions": [{ "type": "Ready", "status": "True", "lastHeartbeatTime": heartbeat }],
+                "conditions": [{
+                    "type": "Ready",
+                    "status": "True",
+                    "lastHeartbeatTime": heartbeat,
+                }],
             },
         })
     }

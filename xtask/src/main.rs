@@ -50,14 +50,7 @@ fn run(options: Options) -> anyhow::Result<ExitCode> {
             setup.checkers();
             println!("ready: {}", setup.bpf()?);
         }
-        Verb::Build { no_bpf, bpf_log } => {
-            setup.machine(Needs::COMPILE)?;
-            let toolchain = if no_bpf { None } else { Some(setup.bpf()?) };
-            let bpf = toolchain
-                .as_ref()
-                .map(|toolchain| build::Bpf::with_log(toolchain, bpf_log));
-            build::build(&workspace, bpf, build::Parts::Agent)?;
-        }
+        Verb::Build { no_bpf, bpf_log } => build_agent(&workspace, &setup, no_bpf, bpf_log)?,
         Verb::Dist(options) => {
             setup.machine(Needs::COMPILE)?;
             println!("dist: {}", dist::release(&setup, &options)?.display());
@@ -106,4 +99,19 @@ fn run(options: Options) -> anyhow::Result<ExitCode> {
         Verb::CleanLab(options) => lab::clean::run(&options)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn build_agent(
+    workspace: &Workspace,
+    setup: &Setup<'_>,
+    no_bpf: bool,
+    bpf_log: bool,
+) -> anyhow::Result<()> {
+    setup.machine(Needs::COMPILE)?;
+    let toolchain = if no_bpf { None } else { Some(setup.bpf()?) };
+    let bpf = toolchain
+        .as_ref()
+        .map(|toolchain| build::Bpf::with_log(toolchain, bpf_log));
+    build::build(workspace, bpf, build::Parts::Agent)?;
+    Ok(())
 }

@@ -11,7 +11,8 @@ use regex::Regex;
 const REDACTED: &str = "REDACTED";
 
 /// The names of secrets, within longer ones.
-const NAMES: &str = "(?:password|passwd|passphrase|secret|token|credential|psk|api[_-]?key|client-key-data|private[_-]?key)";
+const NAMES: &str = "(?:password|passwd|passphrase|secret|token|credential|psk|api[_-]?key|\
+    client-key-data|private[_-]?key)";
 
 /// Patterns of secrets, in which `NAME` stands for a name with one of [`NAMES`]; the group `keep`
 /// stays, and so does `end`.
@@ -61,76 +62,78 @@ pub fn redacted(text: &str) -> String {
 mod tests {
     use super::*;
 
+    const SECRET_TEXTS: [(&str, &str); 18] = [
+        (
+            "run\0--etcd-password=hunter2\0--iface=eth0",
+            "run\0--etcd-password=REDACTED\0--iface=eth0",
+        ),
+        (
+            "run --etcd-password hunter2 -v=4",
+            "run --etcd-password REDACTED -v=4",
+        ),
+        (
+            "FLANNELD_ETCD_PASSWORD=hunter2",
+            "FLANNELD_ETCD_PASSWORD=REDACTED",
+        ),
+        (
+            r#"{"endpoints": ["http://root:hunter2@10.0.0.1:2379"]}"#,
+            r#"{"endpoints": ["http://REDACTED@10.0.0.1:2379"]}"#,
+        ),
+        (
+            r#"{"password": "hunter2", "mtu": 1450}"#,
+            r#"{"password": "REDACTED", "mtu": 1450}"#,
+        ),
+        (
+            "    token: abc.def\n    server: https://10.0.0.1",
+            "    token: REDACTED\n    server: https://10.0.0.1",
+        ),
+        (
+            "-----BEGIN EC PRIVATE KEY-----\nMHcC\n-----END EC PRIVATE KEY-----\nrest",
+            "REDACTED\nrest",
+        ),
+        ("-----BEGIN PRIVATE KEY-----\ncut off", "REDACTED"),
+        (
+            "Authorization: Bearer abcdef",
+            "Authorization: Bearer REDACTED",
+        ),
+        (
+            r#"-A FORWARD -m comment --comment "flannel password=IptSecret99" -j ACCEPT"#,
+            r#"-A FORWARD -m comment --comment "flannel password=REDACTED" -j ACCEPT"#,
+        ),
+        (
+            r#"--comment "flannel api_key: IptSecret99" -j DROP"#,
+            r#"--comment "flannel api_key: REDACTED" -j DROP"#,
+        ),
+        (
+            r#"--comment "flannel password=a,b};c" -j DROP"#,
+            r#"--comment "flannel password=REDACTED" -j DROP"#,
+        ),
+        (
+            r#"--comment "flannel Password = \"two words\"" -j X"#,
+            r#"--comment "flannel Password = \"REDACTED\"" -j X"#,
+        ),
+        (
+            r#"--comment "flannel password is hunter2" -j X"#,
+            r#"--comment "flannel password is REDACTED" -j X"#,
+        ),
+        (
+            r#"comment "flannel dbPassword='two words' of x""#,
+            r#"comment "flannel dbPassword='REDACTED' of x""#,
+        ),
+        (
+            r#"{"password": "with \" and blanks", "mtu": 1}"#,
+            r#"{"password": "REDACTED", "mtu": 1}"#,
+        ),
+        (
+            r#"{"log": "{\"token\":\"hunter2\"}"}"#,
+            r#"{"log": "{\"token\":\"REDACTED\"}"}"#,
+        ),
+        ("https://u:p/w@10.0.0.1/x", "https://REDACTED@10.0.0.1/x"),
+    ];
+
     #[test]
     fn secrets_are_taken_out_and_the_rest_stays() {
-        for (text, expected) in [
-            (
-                "run\0--etcd-password=hunter2\0--iface=eth0",
-                "run\0--etcd-password=REDACTED\0--iface=eth0",
-            ),
-            (
-                "run --etcd-password hunter2 -v=4",
-                "run --etcd-password REDACTED -v=4",
-            ),
-            (
-                "FLANNELD_ETCD_PASSWORD=hunter2",
-                "FLANNELD_ETCD_PASSWORD=REDACTED",
-            ),
-            (
-                r#"{"endpoints": ["http://root:hunter2@10.0.0.1:2379"]}"#,
-                r#"{"endpoints": ["http://REDACTED@10.0.0.1:2379"]}"#,
-            ),
-            (
-                r#"{"password": "hunter2", "mtu": 1450}"#,
-                r#"{"password": "REDACTED", "mtu": 1450}"#,
-            ),
-            (
-                "    token: abc.def\n    server: https://10.0.0.1",
-                "    token: REDACTED\n    server: https://10.0.0.1",
-            ),
-            (
-                "-----BEGIN EC PRIVATE KEY-----\nMHcC\n-----END EC PRIVATE KEY-----\nrest",
-                "REDACTED\nrest",
-            ),
-            ("-----BEGIN PRIVATE KEY-----\ncut off", "REDACTED"),
-            (
-                "Authorization: Bearer abcdef",
-                "Authorization: Bearer REDACTED",
-            ),
-            (
-                r#"-A FORWARD -m comment --comment "flannel password=IptSecret99" -j ACCEPT"#,
-                r#"-A FORWARD -m comment --comment "flannel password=REDACTED" -j ACCEPT"#,
-            ),
-            (
-                r#"--comment "flannel api_key: IptSecret99" -j DROP"#,
-                r#"--comment "flannel api_key: REDACTED" -j DROP"#,
-            ),
-            (
-                r#"--comment "flannel password=a,b};c" -j DROP"#,
-                r#"--comment "flannel password=REDACTED" -j DROP"#,
-            ),
-            (
-                r#"--comment "flannel Password = \"two words\"" -j X"#,
-                r#"--comment "flannel Password = \"REDACTED\"" -j X"#,
-            ),
-            (
-                r#"--comment "flannel password is hunter2" -j X"#,
-                r#"--comment "flannel password is REDACTED" -j X"#,
-            ),
-            (
-                r#"comment "flannel dbPassword='two words' of x""#,
-                r#"comment "flannel dbPassword='REDACTED' of x""#,
-            ),
-            (
-                r#"{"password": "with \" and blanks", "mtu": 1}"#,
-                r#"{"password": "REDACTED", "mtu": 1}"#,
-            ),
-            (
-                r#"{"log": "{\"token\":\"hunter2\"}"}"#,
-                r#"{"log": "{\"token\":\"REDACTED\"}"}"#,
-            ),
-            ("https://u:p/w@10.0.0.1/x", "https://REDACTED@10.0.0.1/x"),
-        ] {
+        for (text, expected) in SECRET_TEXTS {
             assert_eq!(redacted(text), expected);
         }
     }

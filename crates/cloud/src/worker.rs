@@ -82,8 +82,11 @@ impl RouteWorker {
             loop {
                 tokio::select! {
                     changed = receiver.changed() => match changed {
-                        Ok(()) if desired.needs_other_routes_than(&receiver.borrow_and_update()) => break,
-                        Ok(()) => {}
+                        Ok(()) => {
+                            if desired.needs_other_routes_than(&receiver.borrow_and_update()) {
+                                break;
+                            }
+                        }
                         Err(_) => return,
                     },
                     () = sleep_until(due.into()) => break,
@@ -284,14 +287,14 @@ fn log(step: &RouteStep) {
     } = step;
     match change {
         RouteChange::Create { .. } => {
-            tracing::info!(%destination, table, "made the route of this node")
+            tracing::info!(%destination, table, "made the route of this node");
         }
         RouteChange::Replace { before } => {
             tracing::warn!(%destination, table, %before, "the route of this node led elsewhere; it \
                 leads here again");
         }
         RouteChange::Delete { reason } => {
-            tracing::info!(%destination, table, %reason, "removed a route")
+            tracing::info!(%destination, table, %reason, "removed a route");
         }
     }
 }

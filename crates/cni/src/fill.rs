@@ -136,7 +136,8 @@ mod tests {
 
     use super::*;
 
-    const V4: &str = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/24\nFLANNEL_MTU=1472\nFLANNEL_IPMASQ=true\n";
+    const V4: &str = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/24\nFLANNEL_MTU=1472\n\
+        FLANNEL_IPMASQ=true\n";
     const V6: &str = "FLANNEL_IPV6_NETWORK=fc00::/48\nFLANNEL_IPV6_SUBNET=fc00:0:0:5::1/64\n";
 
     fn filled(conf: &Value, file: &str) -> Result<Value, Error> {
@@ -147,7 +148,11 @@ mod tests {
     #[test]
     fn the_least_is_a_bridge_with_host_local_addresses() {
         let expected = json!({
-            "name": "cni-flannel", "type": "bridge", "mtu": 1472, "ipMasq": false, "isGateway": true,
+            "name": "cni-flannel",
+            "type": "bridge",
+            "mtu": 1472,
+            "ipMasq": false,
+            "isGateway": true,
             "ipam": {
                 "type": "host-local",
                 "ranges": [[{ "subnet": "10.1.17.0/24" }]],
@@ -163,7 +168,10 @@ mod tests {
     #[test]
     fn both_families_and_several_networks_are_all_there() {
         let file = V4.replace("NETWORK=10.1.0.0/16", "NETWORK=10.1.0.0/16,10.2.0.9/16") + V6;
-        let conf = json!({ "name": "n", "ipam": { "type": "host-local", "routes": [{ "dst": "0.0.0.0/0" }] } });
+        let conf = json!({
+            "name": "n",
+            "ipam": { "type": "host-local", "routes": [{ "dst": "0.0.0.0/0" }] },
+        });
         let ipam = filled(&conf, &file).expect("filled")["ipam"].clone();
         assert_eq!(
             ipam["ranges"],
@@ -177,16 +185,32 @@ mod tests {
     #[test]
     fn what_is_given_stays() {
         let conf = json!({
-            "name": "n", "cniVersion": "0.3.1", "runtimeConfig": { "mac": "x" }, "ipam": { "type": "static", "x": 1, "ranges": 1 },
+            "name": "n",
+            "cniVersion": "0.3.1",
+            "runtimeConfig": { "mac": "x" },
+            "ipam": { "type": "static", "x": 1, "ranges": 1 },
             "delegate": {
-                "type": "bridge", "mtu": 1400, "ipMasq": true, "isGateway": false, "hairpinMode": true, "cniVersion": "0.1.0"
+                "type": "bridge",
+                "mtu": 1400,
+                "ipMasq": true,
+                "isGateway": false,
+                "hairpinMode": true,
+                "cniVersion": "0.1.0"
             }
         });
         let expected = json!({
-            "type": "bridge", "mtu": 1400, "ipMasq": true, "isGateway": false, "hairpinMode": true, "cniVersion": "0.3.1",
+            "type": "bridge",
+            "mtu": 1400,
+            "ipMasq": true,
+            "isGateway": false,
+            "hairpinMode": true,
+            "cniVersion": "0.3.1",
             "name": "n", "runtimeConfig": { "mac": "x" },
             "ipam": {
-                "type": "static", "x": 1, "ranges": [[{ "subnet": "10.1.17.0/24" }]], "routes": [{ "dst": "10.1.0.0/16" }]
+                "type": "static",
+                "x": 1,
+                "ranges": [[{ "subnet": "10.1.17.0/24" }]],
+                "routes": [{ "dst": "10.1.0.0/16" }]
             }
         });
         assert_eq!(filled(&conf, V4).expect("filled"), expected);
@@ -255,11 +279,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_configuration_makes_it_panic(delegate in any_json(), ipam in any_json(), runtime in any_json()) {
-            let conf = json!({ "name": "n", "delegate": delegate, "ipam": ipam, "runtimeConfig": runtime });
+        fn no_configuration_makes_it_panic(
+            delegate in any_json(),
+            ipam in any_json(),
+            runtime in any_json(),
+        ) {
+            let conf = json!({
+                "name": "n",
+                "delegate": delegate,
+                "ipam": ipam,
+                "runtimeConfig": runtime,
+            });
             if let Ok(filled) = filled(&conf, V4) {
                 prop_assert_eq!(&filled["name"], "n");
-                prop_assert_eq!(&filled["ipam"]["ranges"], &json!([[{ "subnet": "10.1.17.0/24" }]]));
+                prop_assert_eq!(
+                    &filled["ipam"]["ranges"],
+                    &json!([[{ "subnet": "10.1.17.0/24" }]])
+                );
             }
         }
     }

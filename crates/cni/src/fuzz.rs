@@ -9,7 +9,9 @@ const CONF: &str = r#"{"cniVersion":"1.0.0","name":"cbr0","type":"flannel","subn
 "delegate":{"type":"bridge","mtu":1400,"isDefaultGateway":true},"ipam":{"type":"host-local","routes":[{"dst":"0.0.0.0/0"}]},
 "runtimeConfig":{"portMappings":[{"hostPort":1}]},"cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"}],
 "prevResult":{"ips":[{"address":"10.1.7.2/24","gateway":"10.1.7.1"}],"routes":[{"dst":"10.1.0.0/16"},{"dst":"::/0","scope":1}]}}"#;
-const FILE: &str = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.7.1/24\nFLANNEL_IPV6_NETWORK=fd00::/48\nFLANNEL_IPV6_SUBNET=fd00:0:0:7::1/64\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n";
+const FILE: &str = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.7.1/24\n\
+    FLANNEL_IPV6_NETWORK=fd00::/48\nFLANNEL_IPV6_SUBNET=fd00:0:0:7::1/64\nFLANNEL_MTU=1450\n\
+    FLANNEL_IPMASQ=true\n";
 const BARE: &str = r#"{"name":"cbr0","type":"flannel"}"#;
 
 /// The two parts are separated by a zero.

@@ -113,7 +113,7 @@ mod tests {
         let own = Path::new("/proc/self/ns/net");
         match look(Some(own), "lo") {
             Interface::Present(addresses) => {
-                assert!(addresses.iter().all(IpAddr::is_loopback), "{addresses:?}")
+                assert!(addresses.iter().all(IpAddr::is_loopback), "{addresses:?}");
             }
             Interface::Unknown => {
                 return eprintln!("NOT RUN: a look into a namespace needs CAP_SYS_ADMIN");

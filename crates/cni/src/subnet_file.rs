@@ -82,7 +82,8 @@ mod tests {
 
     use super::*;
 
-    const GOOD: &str = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/24\nFLANNEL_MTU=1472\nFLANNEL_IPMASQ=true\n";
+    const GOOD: &str = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/24\n\
+        FLANNEL_MTU=1472\nFLANNEL_IPMASQ=true\n";
 
     #[test]
     fn each_reason_has_its_code() {

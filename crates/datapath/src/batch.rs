@@ -129,7 +129,7 @@ impl<K: Pod, V: Pod> Entries<'_, K, V> {
             match self.look_up() {
                 // A bucket of the hash has more entries than there is room for.
                 Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => {
-                    self.make_room(2 * self.room)
+                    self.make_room(2 * self.room);
                 }
                 other => return other,
             }

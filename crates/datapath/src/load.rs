@@ -164,6 +164,33 @@ fn load_sized(
             layout,
         )
     };
+    let (room, log, refused) = load_by_layout(layout, load)?;
+    // Neither a limit nor the reader of a log is pinned, and what was refused may be taken next
+    // time.
+    if refused.is_none()
+        && room.limit.is_none()
+        && log.is_none()
+        && let Some(Err(error)) = record().map(|record| record.pin(pins))
+    {
+        tracing::info!(
+            error = chain(&error),
+            "the next start will load the programs again"
+        );
+    }
+    Ok(Loaded {
+        log,
+        limit: room.limit,
+        flow_table: flow_table.clone(),
+        refused,
+    })
+}
+
+/// Loads programs that read kernel memory, or others if the kernel refuses these or they need not
+/// read all of it. The last value is the refusal.
+fn load_by_layout(
+    layout: KernelLayout,
+    load: impl Fn(KernelLayout) -> Result<(Room, Option<DebugLog>), DatapathError>,
+) -> Result<(Room, Option<DebugLog>, Option<DatapathError>), DatapathError> {
     let mut refused = None;
     let (room, log) = match load(layout) {
         Err(error @ DatapathError::Refused { .. })
@@ -191,24 +218,7 @@ fn load_sized(
         }
         other => other?,
     };
-    // Neither a limit nor the reader of a log is pinned, and what was refused may be taken next
-    // time.
-    if refused.is_none()
-        && room.limit.is_none()
-        && log.is_none()
-        && let Some(Err(error)) = record().map(|record| record.pin(pins))
-    {
-        tracing::info!(
-            error = chain(&error),
-            "the next start will load the programs again"
-        );
-    }
-    Ok(Loaded {
-        log,
-        limit: room.limit,
-        flow_table: flow_table.clone(),
-        refused,
-    })
+    Ok((room, log, refused))
 }
 
 /// The same, with programs that read what is known of the kernel's layout. With `needs_headroom`

@@ -28,7 +28,7 @@ fn removed(pins: &PinRoot, prepare: impl Fn(&PinRoot) -> io::Result<()>) -> Vec<
         match prepare(&other).and_then(|()| fs::remove_dir_all(other.dir())) {
             Ok(()) => done.push(path),
             Err(error) => {
-                tracing::warn!(%error, path, "programs of another version of the agent are left")
+                tracing::warn!(%error, path, "programs of another version of the agent are left");
             }
         }
     }

@@ -71,8 +71,17 @@ mod tests {
         fn another_library_reads_the_request(identifier: u16, sequence: u16, nonce: u64) {
             let message = request(Family::V4, identifier, sequence, nonce);
             let slice = Icmpv4Slice::from_slice(&message).expect("a message");
-            prop_assert_eq!(slice.icmp_type(), Icmpv4Type::EchoRequest(IcmpEchoHeader { id: identifier, seq: sequence }));
-            prop_assert_eq!(slice.icmp_type().calc_checksum(slice.payload()), slice.checksum());
+            prop_assert_eq!(
+                slice.icmp_type(),
+                Icmpv4Type::EchoRequest(IcmpEchoHeader {
+                    id: identifier,
+                    seq: sequence
+                })
+            );
+            prop_assert_eq!(
+                slice.icmp_type().calc_checksum(slice.payload()),
+                slice.checksum()
+            );
         }
 
         #[test]

@@ -321,7 +321,12 @@ mod tests {
                     Step::Ask => echoes.ask(asked, to, 1, now),
                     Step::Refuse => echoes.refuse(asked, to, &io::ErrorKind::Other.into()),
                     Step::Answer => drop(echoes.answer(to, 1, now)),
-                    Step::Forget => echoes.keep(&(0..PEERS).filter(|other| *other != peer).map(target).collect()),
+                    Step::Forget => echoes.keep(
+                        &(0..PEERS)
+                            .filter(|other| *other != peer)
+                            .map(target)
+                            .collect(),
+                    ),
                 }
             }
             let histories = echoes.lock();
@@ -329,7 +334,12 @@ mod tests {
             for peer in histories.peers.values() {
                 *counted.entry(peer.state()).or_insert(0_usize) += 1;
             }
-            let kept: BTreeMap<_, _> = histories.states.iter().filter(|(_, count)| **count > 0).map(|(s, c)| (*s, *c)).collect();
+            let kept: BTreeMap<_, _> = histories
+                .states
+                .iter()
+                .filter(|(_, count)| **count > 0)
+                .map(|(s, c)| (*s, *c))
+                .collect();
             prop_assert_eq!(kept, counted);
         }
     }

@@ -71,7 +71,7 @@ impl RouteWatch {
                 Ok(Some(unrouted)) => self.shared.set_unrouted(unrouted),
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::debug!(error = chain(&error), "cannot ask for the routes to peers")
+                    tracing::debug!(error = chain(&error), "cannot ask for the routes to peers");
                 }
             }
             pause = PERIOD.max(begun.elapsed() * SHARE);

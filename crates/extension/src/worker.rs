@@ -106,12 +106,16 @@ impl CommandWorker {
             if worked {
                 continue;
             }
+            let next_retry = self
+                .done
+                .next_retry()
+                .map(|due| due.max(Instant::now() + LEAST_WAIT));
             tokio::select! {
                 request = requests.recv() => match request {
                     Some(request) => self.take(request),
                     None => return,
                 },
-                () = at(self.done.next_retry().map(|due| due.max(Instant::now() + LEAST_WAIT))) => {}
+                () = at(next_retry) => {}
                 () = at(self.again_at) => self.want_again(),
             }
         }

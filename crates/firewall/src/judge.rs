@@ -131,7 +131,7 @@ impl Walk {
             Part::PerPacket(label) => self.labels.push(label.clone()),
             Part::Hidden(label) => self.labels.push(format!("{label} with unknown options")),
             Part::PerTunnelPacket(label) if self.packets != Traffic::Pods => {
-                self.labels.push(label.clone())
+                self.labels.push(label.clone());
             }
             Part::PerTunnelPacket(_) => {}
         }
@@ -341,7 +341,12 @@ impl Ruleset {
 impl HostRule {
     /// True if it names this UDP port as a destination.
     fn names(&self, port: u16) -> bool {
-        let named = |part: &Part| matches!(part, Part::Only(Packets::Ports(ports)) if !ports.negated && ports.name(port));
+        let named = |part: &Part| {
+            matches!(
+                part,
+                Part::Only(Packets::Ports(ports)) if !ports.negated && ports.name(port),
+            )
+        };
         let spares_udp =
             |part: &Part| matches!(part, Part::Only(Packets::Protocols { udp: false, .. }));
         self.parts.iter().any(named) && !self.parts.iter().any(spares_udp)

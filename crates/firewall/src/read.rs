@@ -121,7 +121,7 @@ impl Reading {
             .map(|(_, generation, _)| *generation);
         match read_nft(self.port, hooks, known).await? {
             NftReading::Read { generation, rules } => {
-                self.nft = Some((hooks, generation, Rules::new(&rules, hooks)))
+                self.nft = Some((hooks, generation, Rules::new(&rules, hooks)));
             }
             NftReading::Missing => self.nft = None,
             NftReading::Unchanged => {}

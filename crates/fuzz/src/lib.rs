@@ -123,7 +123,7 @@ mod tests {
     fn an_input_that_panics_is_kept() {
         let outcome = catch_unwind(|| {
             run("self_test_panic", &[b"good"], |input| {
-                assert!(!input.contains(&b'!'), "an exclamation mark")
+                assert!(!input.contains(&b'!'), "an exclamation mark");
             });
         });
         assert!(outcome.is_err(), "a mutation has every byte");

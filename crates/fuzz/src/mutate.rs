@@ -70,7 +70,7 @@ fn change(input: &mut Vec<u8>, other: &[u8], random: &mut Random) {
         2 => {
             input[at] = input[at]
                 .wrapping_add(1)
-                .wrapping_sub(2 * u8::from(random.byte() & 1 == 0))
+                .wrapping_sub(2 * u8::from(random.byte() & 1 == 0));
         }
         3 => {
             let edge = EDGES[random.below(EDGES.len())];

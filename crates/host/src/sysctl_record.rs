@@ -225,7 +225,7 @@ impl Record {
                         .map(|value| value.parse())
                         .transpose()
                         .ok()?,
-                })
+                });
             }
             ["network", network] => drop(self.networks.insert(network.parse().ok()?)),
             [] => {}

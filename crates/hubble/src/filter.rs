@@ -512,119 +512,109 @@ mod tests {
         texts.iter().map(|text| (*text).to_owned()).collect()
     }
 
-    #[test]
-    fn each_supported_filter_takes_what_fits_and_leaves_out_the_rest() {
-        type Set = fn(&mut FlowFilter, &[&str]);
-        let cases: [(&str, Set, &[&str], &[&str]); 16] = [
-            (
-                "source_ip",
-                |f, v| f.source_ip = texts(v),
-                &["10.244.1.0/24"],
-                &["10.96.0.1"],
-            ),
-            (
-                "destination_ip",
-                |f, v| f.destination_ip = texts(v),
-                &["9.9.9.9", "10.96.0.1"],
-                &["10.244.1.5"],
-            ),
-            (
-                "source_ip_xlated",
-                |f, v| f.source_ip_xlated = texts(v),
-                &["192.168.1.11"],
-                &["10.244.1.5"],
-            ),
-            (
-                "source_pod",
-                |f, v| f.source_pod = texts(v),
-                &["shop/web"],
-                &["web-1"],
-            ),
-            (
-                "source_pod, namespace",
-                |f, v| f.source_pod = texts(v),
-                &["shop/"],
-                &["other/"],
-            ),
-            (
-                "source_pod, name",
-                |f, v| f.source_pod = texts(v),
-                &["/web-1"],
-                &["/db"],
-            ),
-            (
-                "destination_pod",
-                |f, v| f.source_pod = texts(v),
-                &["/"],
-                &["db"],
-            ),
-            (
-                "destination_service",
-                |f, v| f.destination_service = texts(v),
-                &["shop/d"],
-                &["shop/web"],
-            ),
-            (
-                "source_fqdn",
-                |f, v| f.source_fqdn = texts(v),
-                &["*.example.org"],
-                &["example.org"],
-            ),
-            (
-                "source_label",
-                |f, v| f.source_label = texts(v),
-                &["io.kubernetes.pod.namespace=shop"],
-                &["app=x"],
-            ),
-            (
-                "destination_label",
-                |f, v| f.destination_label = texts(v),
-                &["reserved:world"],
-                &["reserved:host"],
-            ),
-            (
-                "source_port",
-                |f, v| f.source_port = texts(v),
-                &["40000"],
-                &["80"],
-            ),
-            (
-                "destination_port",
-                |f, v| f.destination_port = texts(v),
-                &["80"],
-                &["40000"],
-            ),
-            (
-                "protocol",
-                |f, v| f.protocol = texts(v),
-                &["TCP"],
-                &["icmp", "udp"],
-            ),
-            (
-                "node_name",
-                |f, v| f.node_name = texts(v),
-                &["default/node-*"],
-                &["node-b"],
-            ),
-            (
-                "node_name, any",
-                |f, v| f.node_name = texts(v),
-                &["cluster/"],
-                &["a*"],
-            ),
-        ];
-        for (name, set, fits, others) in cases {
-            assert_eq!(
-                matches(|filter| set(filter, fits)),
-                Ok(true),
-                "{name}: {fits:?}"
-            );
-            assert_eq!(
-                matches(|filter| set(filter, others)),
-                Ok(false),
-                "{name}: {others:?}"
-            );
-        }
+    type SetTexts = fn(&mut FlowFilter, &[&str]);
+
+    /// Each filter of texts, with texts that fit the flow and others.
+    const CASES: [(&str, SetTexts, &[&str], &[&str]); 16] = [
+        (
+            "source_ip",
+            |f, v| f.source_ip = texts(v),
+            &["10.244.1.0/24"],
+            &["10.96.0.1"],
+        ),
+        (
+            "destination_ip",
+            |f, v| f.destination_ip = texts(v),
+            &["9.9.9.9", "10.96.0.1"],
+            &["10.244.1.5"],
+        ),
+        (
+            "source_ip_xlated",
+            |f, v| f.source_ip_xlated = texts(v),
+            &["192.168.1.11"],
+            &["10.244.1.5"],
+        ),
+        (
+            "source_pod",
+            |f, v| f.source_pod = texts(v),
+            &["shop/web"],
+            &["web-1"],
+        ),
+        (
+            "source_pod, namespace",
+            |f, v| f.source_pod = texts(v),
+            &["shop/"],
+            &["other/"],
+        ),
+        (
+            "source_pod, name",
+            |f, v| f.source_pod = texts(v),
+            &["/web-1"],
+            &["/db"],
+        ),
+        (
+            "destination_pod",
+            |f, v| f.source_pod = texts(v),
+            &["/"],
+            &["db"],
+        ),
+        (
+            "destination_service",
+            |f, v| f.destination_service = texts(v),
+            &["shop/d"],
+            &["shop/web"],
+        ),
+        (
+            "source_fqdn",
+            |f, v| f.source_fqdn = texts(v),
+            &["*.example.org"],
+            &["example.org"],
+        ),
+        (
+            "source_label",
+            |f, v| f.source_label = texts(v),
+            &["io.kubernetes.pod.namespace=shop"],
+            &["app=x"],
+        ),
+        (
+            "destination_label",
+            |f, v| f.destination_label = texts(v),
+            &["reserved:world"],
+            &["reserved:host"],
+        ),
+        (
+            "source_port",
+            |f, v| f.source_port = texts(v),
+            &["40000"],
+            &["80"],
+        ),
+        (
+            "destination_port",
+            |f, v| f.destination_port = texts(v),
+            &["80"],
+            &["40000"],
+        ),
+        (
+            "protocol",
+            |f, v| f.protocol = texts(v),
+            &["TCP"],
+            &["icmp", "udp"],
+        ),
+        (
+            "node_name",
+            |f, v| f.node_name = texts(v),
+            &["default/node-*"],
+            &["node-b"],
+        ),
+        (
+            "node_name, any",
+            |f, v| f.node_name = texts(v),
+            &["cluster/"],
+            &["a*"],
+        ),
+    ];
+
+    fn assert_filters_of_numbers_and_flags() {
         let drop = |t, s| EventTypeFilter {
             r#type: t,
             match_sub_type: true,
@@ -645,20 +635,13 @@ mod tests {
             "a drop counts as no reply"
         );
         assert_eq!(matches(|f| f.reply = vec![true]), Ok(false));
-        assert_eq!(
-            matches(|f| f.tcp_flags = vec![TcpFlags {
-                syn: true,
-                ..TcpFlags::default()
-            }]),
-            Ok(true)
-        );
-        assert_eq!(
-            matches(|f| f.tcp_flags = vec![TcpFlags {
-                fin: true,
-                ..TcpFlags::default()
-            }]),
-            Ok(false)
-        );
+        let none = TcpFlags::default();
+        let [syn, fin] = [
+            TcpFlags { syn: true, ..none },
+            TcpFlags { fin: true, ..none },
+        ];
+        assert_eq!(matches(|f| f.tcp_flags = vec![syn]), Ok(true));
+        assert_eq!(matches(|f| f.tcp_flags = vec![fin]), Ok(false));
         assert_eq!(
             matches(|f| f.ip_version = vec![IpVersion::V6.into()]),
             Ok(false)
@@ -678,6 +661,23 @@ mod tests {
         };
         assert_eq!(matches(|f| f.interface = vec![device("eth0")]), Ok(true));
         assert_eq!(matches(|f| f.interface = vec![device("eth1")]), Ok(false));
+    }
+
+    #[test]
+    fn each_supported_filter_takes_what_fits_and_leaves_out_the_rest() {
+        for (name, set, fits, others) in CASES {
+            assert_eq!(
+                matches(|filter| set(filter, fits)),
+                Ok(true),
+                "{name}: {fits:?}"
+            );
+            assert_eq!(
+                matches(|filter| set(filter, others)),
+                Ok(false),
+                "{name}: {others:?}"
+            );
+        }
+        assert_filters_of_numbers_and_flags();
     }
 
     #[test]

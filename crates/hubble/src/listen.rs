@@ -171,7 +171,7 @@ async fn serve(open: Open, service: ObserverService, limit: Arc<Semaphore>) -> i
                         match timeout(HANDSHAKE, acceptor.accept(stream)).await {
                             Ok(Ok(stream)) => answer(stream, service, true, permit).await,
                             Ok(Err(error)) => {
-                                tracing::debug!(%error, "a client of the observer is refused")
+                                tracing::debug!(%error, "a client of the observer is refused");
                             }
                             Err(_) => tracing::debug!(
                                 "a client of the observer does not finish its handshake"

@@ -141,9 +141,15 @@ fn v4(chosen: &ExternalInterface) -> End {
     chosen.ends[&Family::V4]
 }
 
-#[test]
-fn the_stock_results() {
-    for (name, options, expected) in [
+/// A case, its options, and the name, the address and the public address that they choose.
+type StockResult = (
+    &'static str,
+    IfaceOptions,
+    (&'static str, &'static str, &'static str),
+);
+
+fn results_of_names() -> Vec<StockResult> {
+    vec![
         (
             "nothing given",
             options(&[], None),
@@ -180,6 +186,16 @@ fn the_stock_results() {
             ("dummy0", "1.10.100.1", "1.10.100.1"),
         ),
         (
+            "address on lo",
+            options(&["10.255.0.1"], None),
+            ("lo", "10.255.0.1", "10.255.0.1"),
+        ),
+    ]
+}
+
+fn results_of_patterns() -> Vec<StockResult> {
+    vec![
+        (
             "regex on an address",
             matching(&[r"192\.168\.200\.\d+"], None),
             ("dummy0", "192.168.200.128", "192.168.200.128"),
@@ -214,12 +230,12 @@ fn the_stock_results() {
             matching(&["^(bare|dummy)"], None),
             ("dummy0", "1.10.100.1", "1.10.100.1"),
         ),
-        (
-            "address on lo",
-            options(&["10.255.0.1"], None),
-            ("lo", "10.255.0.1", "10.255.0.1"),
-        ),
-    ] {
+    ]
+}
+
+#[test]
+fn the_stock_results() {
+    for (name, options, expected) in results_of_names().into_iter().chain(results_of_patterns()) {
         let chosen = select(&options, &[Family::V4], &host()).expect(name);
         let (iface, addr, public) = expected;
         let End {
@@ -470,7 +486,7 @@ fn the_chosen_interface_is_followed_by_its_name() {
         (9, ip("10.0.0.1"), ip("10.0.0.1"))
     );
     let gone = followed(&options(&["eth0"], None), |host| {
-        host.links.retain(|link| link.name != "eth0")
+        host.links.retain(|link| link.name != "eth0");
     });
     assert_eq!(
         gone,
@@ -488,11 +504,11 @@ fn an_address_is_kept_until_it_is_gone() {
         ("name", options(&["eth0"], None)),
     ] {
         let kept = followed(&options, |host| {
-            host.addresses.insert(0, address(2, "10.0.0.7"))
+            host.addresses.insert(0, address(2, "10.0.0.7"));
         });
         assert_eq!(v4(&kept.expect(name)).addr, ip("10.0.0.1"), "{name}");
         let changed = followed(&options, |host| {
-            readdress(host, "10.0.0.1", Some("10.0.0.7"))
+            readdress(host, "10.0.0.1", Some("10.0.0.7"));
         })
         .expect(name);
         assert_eq!(
@@ -557,14 +573,16 @@ fn dual_host() -> Host {
     host
 }
 
-#[test]
-fn one_interface_serves_both_families() {
-    let dual = |options: IfaceOptions| select(&options, &Family::BOTH, &dual_host());
-    let with = |iface: &[&str], public: Option<&str>, public_ipv6: Option<&str>| IfaceOptions {
+fn with(iface: &[&str], public: Option<&str>, public_ipv6: Option<&str>) -> IfaceOptions {
+    IfaceOptions {
         public_ipv6: public_ipv6.map(|text| text.parse().expect("an IPv6 address")),
         ..options(iface, public)
-    };
-    for (name, options, expected) in [
+    }
+}
+
+/// The expected strings are a name, and the address of each family.
+fn dual_results() -> Vec<StockResult> {
+    vec![
         (
             "nothing given",
             with(&[], None, None),
@@ -610,7 +628,13 @@ fn one_interface_serves_both_families() {
             reaching("fd00:3::fe"),
             ("dummy0", "1.10.100.1", "fd00:3::1"),
         ),
-    ] {
+    ]
+}
+
+#[test]
+fn one_interface_serves_both_families() {
+    let dual = |options: IfaceOptions| select(&options, &Family::BOTH, &dual_host());
+    for (name, options, expected) in dual_results() {
         let chosen = dual(options).expect(name);
         let [v4, v6] = Family::BOTH.map(|family| chosen.ends[&family].addr);
         let (iface, addr, addr6) = expected;

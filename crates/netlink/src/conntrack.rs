@@ -337,7 +337,7 @@ mod tests {
     fn passed(entry: &[u8]) -> Option<(Vec<IpAddr>, Option<Connection>)> {
         let mut passed = None;
         pass(entry, &mut |addresses: &[IpAddr], connection| {
-            passed = Some((addresses.to_vec(), connection))
+            passed = Some((addresses.to_vec(), connection));
         });
         passed
     }

@@ -202,7 +202,7 @@ impl Link {
         match info {
             LinkInfo::Kind(kind) => self.kind = Some(kind.to_string()),
             LinkInfo::Data(InfoData::Vxlan(attributes)) => {
-                self.vxlan = Some(VxlanInfo::from_attributes(attributes))
+                self.vxlan = Some(VxlanInfo::from_attributes(attributes));
             }
             LinkInfo::Data(InfoData::IpTunnel(attributes))
                 if self.kind.as_deref() == Some(IpipSpec::KIND) =>

@@ -184,9 +184,12 @@ fn mtu(metric: &RouteMetric) -> Option<u32> {
 }
 
 fn encapsulates(hop: &RouteNextHop) -> bool {
-    hop.attributes
-        .iter()
-        .any(|attribute| matches!(attribute, RouteAttribute::EncapType(kind) if *kind != RouteLwEnCapType::None))
+    hop.attributes.iter().any(|attribute| {
+        matches!(
+            attribute,
+            RouteAttribute::EncapType(kind) if *kind != RouteLwEnCapType::None
+        )
+    })
 }
 
 impl RouteQuery {

@@ -58,7 +58,9 @@ const REMARK: u16 = 1;
 
 /// A protocol's messages both ways.
 pub(super) trait Message:
-    NetlinkSerializable + NetlinkDeserializable + Prune + Debug + Clone + Send + Sync + Unpin + 'static
+    NetlinkSerializable + NetlinkDeserializable + Prune + Debug + Clone + Send + Sync + Unpin
+where
+    Self: 'static,
 {
 }
 impl<T> Message for T where

@@ -271,7 +271,7 @@ fn only_template(attributes: &[XfrmAttrs]) -> Option<&UserTemplate> {
     for attribute in attributes {
         match attribute {
             XfrmAttrs::Template(templates) => {
-                found = templates.first().filter(|_| templates.len() == 1)
+                found = templates.first().filter(|_| templates.len() == 1);
             }
             XfrmAttrs::Mark(mark) if mark.mask != 0 => return None,
             XfrmAttrs::IfId(id) if *id != 0 => return None,

@@ -85,7 +85,12 @@ impl WireguardDevices {
         let control = state.open(netlink, device).await?;
         let found = control.read().await?;
         if found.private_key != Some(keys.private) || found.port != spec.port {
-            tracing::info!(device = device.name, key = %keys.public, port = spec.port, "setting key and port");
+            tracing::info!(
+                device = device.name,
+                key = %keys.public,
+                port = spec.port,
+                "setting key and port"
+            );
             control.set_identity(&keys.private, spec.port).await?;
         }
         self.shared.read(&found.peers, SystemTime::now());

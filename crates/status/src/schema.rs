@@ -14,7 +14,18 @@ flannel_json_schema::names! {
     /// The attach type of the programs.
     AttachName: ["tcx", "clsact"];
     /// The path of packets to a peer.
-    WayName: ["direct", "tunnel", "kernel", "wireguard", "ipsec", "ipip", "udp", "extension", "cloud", "none"];
+    WayName: [
+        "direct",
+        "tunnel",
+        "kernel",
+        "wireguard",
+        "ipsec",
+        "ipip",
+        "udp",
+        "extension",
+        "cloud",
+        "none",
+    ];
 }
 
 /// As `flannel_host` writes it.

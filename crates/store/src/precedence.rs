@@ -126,9 +126,14 @@ mod tests {
     proptest! {
         /// Both rules choose one of the claims, the same one in any order.
         #[test]
-        fn the_choice_does_not_depend_on_the_order(ages in prop::collection::vec((0..9_i64, 0..9_i64), 1..6)) {
-            let entries: Vec<_> =
-                ages.iter().enumerate().map(|(at, (created, later))| entry(&at.to_string(), *created, created + later)).collect();
+        fn the_choice_does_not_depend_on_the_order(
+            ages in prop::collection::vec((0..9_i64, 0..9_i64), 1..6),
+        ) {
+            let entries: Vec<_> = ages
+                .iter()
+                .enumerate()
+                .map(|(at, (created, later))| entry(&at.to_string(), *created, created + later))
+                .collect();
             for rule in [Precedence::FirstCreated, Precedence::FirstRenewed] {
                 let mut claims: Vec<_> = entries.iter().collect();
                 let forwards = rule.choose(&claims);

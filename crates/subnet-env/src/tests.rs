@@ -172,7 +172,10 @@ proptest! {
         lines in prop::collection::vec((prop::sample::select(NAMES.to_vec()), "=?[\"']?[0-9a-f.:/, \
             ]{0,20}[\"']?\n"), 0..8),
     ) {
-        let words: Vec<&str> = lines.iter().flat_map(|(name, rest)| [*name, rest.as_str()]).collect();
+        let words: Vec<&str> = lines
+            .iter()
+            .flat_map(|(name, rest)| [*name, rest.as_str()])
+            .collect();
         if let Ok(file) = SubnetFile::parse(&words.concat()) {
             prop_assert!(file.v4.subnet.is_some() || file.v6.subnet.is_some());
         }

@@ -131,13 +131,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_repair_is_idempotent_and_keeps_others(found in "[abcxyz;]{0,12}", wanted in "[abc]{0,3}") {
+        fn a_repair_is_idempotent_and_keeps_others(
+            found in "[abcxyz;]{0,12}",
+            wanted in "[abc]{0,3}",
+        ) {
             let mut wanted: Vec<String> = wanted.chars().map(String::from).collect();
             wanted.dedup();
             let found = lines(&found);
             let repaired = content(&found, &wanted, &ours()).unwrap_or_else(|| found.clone());
             prop_assert_eq!(content(&repaired, &wanted, &ours()), None);
-            let others = |lines: &[String]| lines.iter().filter(|line| !wanted.contains(line)).cloned().collect::<Vec<_>>();
+            let others = |lines: &[String]| {
+                lines
+                    .iter()
+                    .filter(|line| !wanted.contains(line))
+                    .cloned()
+                    .collect::<Vec<_>>()
+            };
             prop_assert_eq!(others(&found), others(&repaired));
         }
     }

@@ -206,7 +206,7 @@ impl Engines {
                 let changed = iptables::keep(tool, chains, Some(networks)).await?;
                 match before {
                     Some(before) if !changed => {
-                        drop(self.kept.insert(family, (chains.clone(), before)))
+                        drop(self.kept.insert(family, (chains.clone(), before)));
                     }
                     _ => drop(self.kept.remove(&family)),
                 }
@@ -313,12 +313,12 @@ async fn handles(family: Family, chains: &Chains) -> Option<Handles> {
 fn log_removal(engine: impl fmt::Display, removed: Result<bool, TrafficError>) {
     match removed {
         Ok(true) => {
-            tracing::info!(%engine, "removed rules of ours from an engine that is not used")
+            tracing::info!(%engine, "removed rules of ours from an engine that is not used");
         }
         Ok(false) => {}
         Err(error) => {
             tracing::debug!(%engine, %error, "cannot look for rules of ours in an engine that is \
-                not used")
+                not used");
         }
     }
 }

@@ -115,7 +115,7 @@ impl Batch {
             for part in run.chunks(AT_ONCE) {
                 match part {
                     [message] if message.segments > 1 => {
-                        self.send_message(socket, message, counters)
+                        self.send_message(socket, message, counters);
                     }
                     _ => self.send_datagrams(socket, part, counters),
                 }

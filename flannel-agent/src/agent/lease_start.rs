@@ -18,7 +18,7 @@ use flannel_backends::{
 use flannel_claims::Claims;
 use flannel_common::addr::Mac;
 use flannel_host::{clock, error_chain::chain, family::Family};
-use flannel_iface::ExternalInterface;
+use flannel_iface::{ExternalInterface, IfaceOptions};
 use flannel_netlink::Netlink;
 use flannel_reconcile::{
     device::{self, DeviceError},
@@ -97,7 +97,6 @@ pub(super) async fn start<M: SubnetManager>(
     let read = read.context("the network configuration cannot be served")?;
     show(publish, None);
     log_warnings(&read);
-    let networks = networks(&read);
     let claims = ownership_start::claim(options, &read, publish).await?;
 
     stage("asking what the store remembers of this node");
@@ -108,23 +107,14 @@ pub(super) async fn start<M: SubnetManager>(
     stage("choosing the external interface");
     let mut waiting = Waiting {
         publish,
+        netlink,
         read: &read,
+        hints: &hints,
         complaint: LogThrottle::default(),
     };
-    let mut external = loop {
-        match node_start::choose_external(netlink, &options.iface, &read, &hints, &mut node).await {
-            Ok(external) => break external,
-            Err(error) if error.can_pass() => {
-                waiting.complain("no external interface yet", &error.on_one_line())
-            }
-            Err(error) => return Err(error.into()),
-        }
-        tokio::time::sleep(RETRY).await;
-        if waiting.has_another_config(manager).await {
-            return Ok(None);
-        }
+    let Some(mut external) = waiting.external(manager, &options.iface, &mut node).await? else {
+        return Ok(None);
     };
-    waiting.end();
     let interface = external.chosen();
     let config = node_start::with_node_mtu(read.clone(), &mut node, interface.mtu);
     node_start::log_settings(node.states());
@@ -134,20 +124,10 @@ pub(super) async fn start<M: SubnetManager>(
 
     stage("making the tunnel devices");
     let keys = wireguard_keys(options, &config)?;
-    let ends = loop {
-        match make_devices(netlink, backend.as_ref(), external.chosen(), &hints, keys).await {
-            Ok(ends) => break ends,
-            Err(error) if error.downcast_ref().is_some_and(DeviceError::is_temporary) => {
-                waiting.complain("cannot make the tunnel device", &chain(error.as_ref()));
-            }
-            Err(error) => return Err(error),
-        }
-        tokio::time::sleep(RETRY).await;
-        if waiting.is_outdated(manager, &mut external).await {
-            return Ok(None);
-        }
+    let ends = waiting.devices(manager, backend.as_ref(), &mut external, keys);
+    let Some(ends) = ends.await? else {
+        return Ok(None);
     };
-    waiting.end();
 
     stage("waiting for a subnet lease");
     let networks_record = NetworksRecord::open(&options.paths.state_dir, config.networks());
@@ -155,21 +135,12 @@ pub(super) async fn start<M: SubnetManager>(
     let published = Published::new(Arc::clone(&backend), config.backend.properties().lease_name);
     let request = lease_request(options, &config, published.attrs(external.chosen(), &ends));
     manager.remember_in(memory(netlink, options, external.chosen()).await?);
-    let own = wait_for_lease(manager, &request, async |manager, error| {
-        waiting.for_lease(error);
-        !waiting.is_outdated(manager, &mut external).await
-    });
-    let Some(own) = own.await else {
+    let Some(own) = waiting.lease(manager, &request, &mut external).await else {
         return Ok(None);
     };
-    publish.send_modify(|status| {
-        (status.lease_problem, status.conflicts.address) = (None, 0);
-        status.update_problems(clock::unix_now());
-    });
-    tracing::info!(lease = %own.key, "lease acquired");
     Ok(Some(LeasedNode {
+        networks: networks(&read),
         config,
-        networks,
         node,
         external,
         backend,
@@ -199,12 +170,86 @@ fn show(publish: &watch::Sender<Status>, problem: Option<&str>) {
 /// A start that waits.
 struct Waiting<'a> {
     publish: &'a watch::Sender<Status>,
+    netlink: &'a Netlink,
     /// The network configuration as it was read.
     read: &'a NetworkConfig,
+    /// The store's memory of this node.
+    hints: &'a Hints,
     complaint: LogThrottle,
 }
 
 impl Waiting<'_> {
+    /// Waits for an external interface. `None` if the network configuration is another one by now.
+    async fn external<M: SubnetManager>(
+        &mut self,
+        manager: &mut M,
+        options: &IfaceOptions,
+        node: &mut NodeOverrides,
+    ) -> anyhow::Result<Option<External>> {
+        let (netlink, read, hints) = (self.netlink, self.read, self.hints);
+        let external = loop {
+            match node_start::choose_external(netlink, options, read, hints, node).await {
+                Ok(external) => break external,
+                Err(error) if error.can_pass() => {
+                    self.complain("no external interface yet", &error.on_one_line());
+                }
+                Err(error) => return Err(error.into()),
+            }
+            tokio::time::sleep(RETRY).await;
+            if self.has_another_config(manager).await {
+                return Ok(None);
+            }
+        };
+        self.end();
+        Ok(Some(external))
+    }
+
+    /// Waits until the tunnel devices are there. `None` if the node has to start over.
+    async fn devices<M: SubnetManager>(
+        &mut self,
+        manager: &mut M,
+        backend: &dyn Backend,
+        external: &mut External,
+        keys: Option<WireguardKeys>,
+    ) -> anyhow::Result<Option<BTreeMap<Family, OwnEnd>>> {
+        let (netlink, hints) = (self.netlink, self.hints);
+        let ends = loop {
+            match make_devices(netlink, backend, external.chosen(), hints, keys).await {
+                Ok(ends) => break ends,
+                Err(error) if error.downcast_ref().is_some_and(DeviceError::is_temporary) => {
+                    self.complain("cannot make the tunnel device", &chain(error.as_ref()));
+                }
+                Err(error) => return Err(error),
+            }
+            tokio::time::sleep(RETRY).await;
+            if self.is_outdated(manager, external).await {
+                return Ok(None);
+            }
+        };
+        self.end();
+        Ok(Some(ends))
+    }
+
+    /// Waits for a lease. `None` if the node has to start over.
+    async fn lease<M: SubnetManager>(
+        &self,
+        manager: &mut M,
+        request: &LeaseRequest,
+        external: &mut External,
+    ) -> Option<OwnLease> {
+        let own = wait_for_lease(manager, request, async |manager, error| {
+            self.for_lease(error);
+            !self.is_outdated(manager, external).await
+        });
+        let own = own.await?;
+        self.publish.send_modify(|status| {
+            (status.lease_problem, status.conflicts.address) = (None, 0);
+            status.update_problems(clock::unix_now());
+        });
+        tracing::info!(lease = %own.key, "lease acquired");
+        Some(own)
+    }
+
     /// Shows in the status why the store grants no lease.
     fn for_lease<E: std::error::Error>(&self, error: &AcquireError<E>) {
         let address_taken = matches!(error, AcquireError::AddressTaken(_));
@@ -344,7 +389,13 @@ async fn make_devices(
 
 fn log_interface(interface: &ExternalInterface) {
     for end in interface.ends.values() {
-        tracing::info!(interface = interface.name, address = %end.addr, public = %end.public, mtu = interface.mtu, "external interface");
+        tracing::info!(
+            interface = interface.name,
+            address = %end.addr,
+            public = %end.public,
+            mtu = interface.mtu,
+            "external interface"
+        );
     }
     warn_of_addresses(interface);
 }

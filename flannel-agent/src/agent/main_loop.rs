@@ -135,7 +135,9 @@ impl Agent {
                     None => bail!("the store's task ended; the agent has to be restarted"),
                 },
                 bpf = self.node.programs.loaded() => self.add_programs(bpf),
-                () = std::future::ready(()), if self.node.reconciler.has_backlog() => Outcome::Reconcile,
+                () = std::future::ready(()), if self.node.reconciler.has_backlog() => {
+                    Outcome::Reconcile
+                }
                 () = self.node.traffic.changed() => Outcome::Reconcile,
                 _ = heartbeat.tick() => self.heartbeat(),
                 _ = confirm.tick(), if self.decision.mode == Mode::Fast => self.confirm(),
@@ -395,7 +397,13 @@ impl Agent {
             return;
         };
         for end in interface.ends.values() {
-            tracing::info!(interface = interface.name, index = interface.index, address = %end.addr, public = %end.public, "the external interface changed");
+            tracing::info!(
+                interface = interface.name,
+                index = interface.index,
+                address = %end.addr,
+                public = %end.public,
+                "the external interface changed"
+            );
         }
         external::warn_of_pod_networks(interface, &self.node.settings.config);
         self.node.reconciler.move_to(interface);
@@ -446,7 +454,10 @@ impl Agent {
         }
         match env.write(&self.node.settings.subnet_file) {
             Ok(()) => {
-                tracing::info!(file = %self.node.settings.subnet_file.display(), "wrote subnet.env");
+                tracing::info!(
+                    file = %self.node.settings.subnet_file.display(),
+                    "wrote subnet.env"
+                );
                 self.written = Some(env);
             }
             Err(error) => tracing::error!(
@@ -555,7 +566,12 @@ impl Agent {
         match followed {
             Ok((changed, decision, lowered)) => {
                 if changed || decision != self.decision {
-                    tracing::info!(mode = %decision.mode, source = ?decision.source, reason = lowered, "datapath mode");
+                    tracing::info!(
+                        mode = %decision.mode,
+                        source = ?decision.source,
+                        reason = lowered,
+                        "datapath mode"
+                    );
                 }
                 self.node
                     .reconciler

@@ -61,19 +61,7 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Runs until SIGTERM or SIGINT, or until start-up fails for good.
 pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Result<()> {
     let mut stop = Stop::listen().context("cannot listen for signals")?;
-    for warning in &options.warnings {
-        tracing::warn!("{warning}");
-    }
-    privileges::check()?;
-    open_files::check();
-    if options.etcd.uses_tls() {
-        options
-            .etcd
-            .tls
-            .check()
-            .await
-            .context("cannot use TLS with etcd")?;
-    }
+    check(&options).await?;
     let _state = StateDir::claim(&options.paths.state_dir, Some(&options.paths.subnet_file))?;
     let (publish, status) = watch::channel(report::starting(&options));
     let listener = socket::bind(&options.paths.state_dir).with_context(|| {
@@ -83,10 +71,8 @@ pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Resu
         )
     })?;
     let pulse = Pulse::start();
-    let (shared, counts) = (
-        SharedState::default(),
-        Counts::new().context("cannot count")?,
-    );
+    let shared = SharedState::default();
+    let counts = Counts::new().context("cannot count")?;
     let readiness = Readiness::new(status.clone(), shared.clone(), pulse.clone());
     let pins = PinRoot::new(&options.paths.bpf_pin_root);
     let series = options.listeners.series;
@@ -131,6 +117,24 @@ pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Resu
         tracing::debug!(%error, "the status socket stays behind");
     }
     result
+}
+
+/// Checks options and privileges before anything is touched.
+async fn check(options: &RunOptions) -> anyhow::Result<()> {
+    for warning in &options.warnings {
+        tracing::warn!("{warning}");
+    }
+    privileges::check()?;
+    open_files::check();
+    if options.etcd.uses_tls() {
+        options
+            .etcd
+            .tls
+            .check()
+            .await
+            .context("cannot use TLS with etcd")?;
+    }
+    Ok(())
 }
 
 /// Starts to answer clients of Hubble, if the options ask for it. If that fails, the agent runs

@@ -110,12 +110,7 @@ impl Agent {
             pod_names: self.node.store.opt_outs.latest().names,
             rejected: self.rejected(),
             rejected_total: total(self.node.leases.rejected().len()),
-            conflicts: ConflictStatus {
-                mac: self.node.leases.conflicts(Conflict::Mac),
-                key: self.node.leases.conflicts(Conflict::Key),
-                subnet: self.node.leases.conflicts(Conflict::Subnet),
-                address: usize::from(self.store.is_contested()),
-            },
+            conflicts: self.conflicts(),
             dirty: self.node.reconciler.dirty().take(LISTED).collect(),
             dirty_total: total(self.node.reconciler.dirty().count()),
             repairs: Repairs {
@@ -137,6 +132,15 @@ impl Agent {
             // Read when a client asks.
             listeners: Vec::new(),
             problems: last.problems.clone(),
+        }
+    }
+
+    fn conflicts(&self) -> ConflictStatus {
+        ConflictStatus {
+            mac: self.node.leases.conflicts(Conflict::Mac),
+            key: self.node.leases.conflicts(Conflict::Key),
+            subnet: self.node.leases.conflicts(Conflict::Subnet),
+            address: usize::from(self.store.is_contested()),
         }
     }
 

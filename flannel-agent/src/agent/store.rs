@@ -92,7 +92,7 @@ impl Store {
                 self.contested = Some((BootTime::now(), by.clone()));
             }
             StoreEvent::Put(_) | StoreEvent::Delete { .. } => {
-                self.last_change = Some(BootTime::now())
+                self.last_change = Some(BootTime::now());
             }
             StoreEvent::Settings(_) => {}
         }

@@ -37,7 +37,10 @@ pub struct ShowOptions {
 #[derive(Debug, Args)]
 pub struct SetOptions {
     /// `kernel`, `encap`, `fast`, or `auto` to give up an earlier choice
-    #[arg(value_parser = OneOf::new(["kernel", "encap", "fast", "auto"], choice::parse::<Mode>), hide_possible_values = true)]
+    #[arg(
+        value_parser = OneOf::new(["kernel", "encap", "fast", "auto"], choice::parse::<Mode>),
+        hide_possible_values = true,
+    )]
     mode: Choice<Mode>,
     #[command(flatten)]
     state: StateOptions,

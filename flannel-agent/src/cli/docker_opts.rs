@@ -39,7 +39,12 @@ pub struct DockerOptions {
     #[arg(short = 'm')]
     no_ip_masq: bool,
     /// Name of the variable with all options; what it holds already stays in front
-    #[arg(short = 'k', value_name = "NAME", default_value = "DOCKER_OPTS", value_parser = variable_name)]
+    #[arg(
+        short = 'k',
+        value_name = "NAME",
+        default_value = "DOCKER_OPTS",
+        value_parser = variable_name,
+    )]
     key: String,
 }
 
@@ -148,8 +153,10 @@ async fn refuse_foreign_route(subnet: Ipv4Net) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    const SAMPLE: &str = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.74.1/24\nFLANNEL_MTU=1472\nFLANNEL_IPMASQ=false\n";
-    const EACH: &str = "DOCKER_OPT_BIP=\"--bip=10.1.74.1/24\"\nDOCKER_OPT_IPMASQ=\"--ip-masq=true\"\nDOCKER_OPT_MTU=\"--mtu=1472\"\n";
+    const SAMPLE: &str = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.74.1/24\n\
+        FLANNEL_MTU=1472\nFLANNEL_IPMASQ=false\n";
+    const EACH: &str = "DOCKER_OPT_BIP=\"--bip=10.1.74.1/24\"\n\
+        DOCKER_OPT_IPMASQ=\"--ip-masq=true\"\nDOCKER_OPT_MTU=\"--mtu=1472\"\n";
     const ALL: &str = "DOCKER_OPTS=\" --bip=10.1.74.1/24 --ip-masq=true --mtu=1472\"\n";
 
     fn rendered(individual: bool, combined: bool, existing: &str) -> String {

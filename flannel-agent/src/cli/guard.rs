@@ -52,7 +52,13 @@ pub struct ShowOptions {
 #[derive(Debug, Args)]
 pub struct SetOptions {
     /// `off`, `audit`, `enforce`, or `auto` to give up an earlier choice
-    #[arg(value_parser = OneOf::new(["off", "audit", "enforce", "auto"], choice::parse::<GuardMode>), hide_possible_values = true)]
+    #[arg(
+        value_parser = OneOf::new(
+            ["off", "audit", "enforce", "auto"],
+            choice::parse::<GuardMode>,
+        ),
+        hide_possible_values = true,
+    )]
     mode: Choice<GuardMode>,
     /// One of the two checks, instead of both
     #[arg(long, value_enum, value_name = "CHECK")]

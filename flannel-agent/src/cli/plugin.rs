@@ -57,25 +57,19 @@ mod tests {
         super::super::parse(line.split(' ').map(OsString::from), [])
     }
 
+    fn cluster(line: &str) -> ClusterCommand {
+        match parsed(line).expect("a command") {
+            Command::Once(Once::Cluster(command)) => command,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn kubectl_flannel_has_the_commands_on_a_cluster() {
-        let status =
-            parsed("/usr/local/bin/kubectl-flannel status --wait --context=x").expect("a command");
-        assert!(
-            matches!(
-                status,
-                Command::Once(Once::Cluster(ClusterCommand::Status(_)))
-            ),
-            "{status:?}"
-        );
-        let bugtool = parsed("kubectl-flannel bugtool -o -").expect("a command");
-        assert!(
-            matches!(
-                bugtool,
-                Command::Once(Once::Cluster(ClusterCommand::Bugtool(_)))
-            ),
-            "{bugtool:?}"
-        );
+        let status = cluster("/usr/local/bin/kubectl-flannel status --wait --context=x");
+        assert!(matches!(status, ClusterCommand::Status(_)), "{status:?}");
+        let bugtool = cluster("kubectl-flannel bugtool -o -");
+        assert!(matches!(bugtool, ClusterCommand::Bugtool(_)), "{bugtool:?}");
         let test =
             parsed("kubectl-flannel connectivity test --modes=kernel,fast").expect("a command");
         assert!(
@@ -85,28 +79,12 @@ mod tests {
             ),
             "{test:?}"
         );
-        let explain = parsed("kubectl-flannel explain client shop/web -N prod --dport 80")
-            .expect("a command");
-        assert!(
-            matches!(
-                explain,
-                Command::Once(Once::Cluster(ClusterCommand::Explain(_)))
-            ),
-            "{explain:?}"
-        );
-        let top = parsed("kubectl-flannel top --interval=5s --count 2 -o json").expect("a command");
-        assert!(
-            matches!(top, Command::Once(Once::Cluster(ClusterCommand::Top(_)))),
-            "{top:?}"
-        );
-        let flows = parsed("kubectl-flannel flows --follow --count=3").expect("a command");
-        assert!(
-            matches!(
-                flows,
-                Command::Once(Once::Cluster(ClusterCommand::Flows(_)))
-            ),
-            "{flows:?}"
-        );
+        let explain = cluster("kubectl-flannel explain client shop/web -N prod --dport 80");
+        assert!(matches!(explain, ClusterCommand::Explain(_)), "{explain:?}");
+        let top = cluster("kubectl-flannel top --interval=5s --count 2 -o json");
+        assert!(matches!(top, ClusterCommand::Top(_)), "{top:?}");
+        let flows = cluster("kubectl-flannel flows --follow --count=3");
+        assert!(matches!(flows, ClusterCommand::Flows(_)), "{flows:?}");
         let ports = parsed("kubectl-flannel explain a b --proto=icmp --dport=80")
             .expect_err("ports of ICMP");
         assert!(
@@ -134,13 +112,7 @@ mod tests {
                 help.text
             );
         }
-        let same = parsed("flannel-agent cluster status").expect("a command");
-        assert!(
-            matches!(
-                same,
-                Command::Once(Once::Cluster(ClusterCommand::Status(_)))
-            ),
-            "{same:?}"
-        );
+        let same = cluster("flannel-agent cluster status");
+        assert!(matches!(same, ClusterCommand::Status(_)), "{same:?}");
     }
 }

@@ -38,7 +38,13 @@ pub struct PrepareOptions {
     conntrack_liberal: bool,
     /// Switch forwarding on for these address families where it is off, and record the values
     /// before: `true` for both, `ipv4` or `ipv6` for one, `false`
-    #[arg(long, value_name = "BOOL|FAMILY", default_value = "ipv4", value_parser = families::parser(), hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "BOOL|FAMILY",
+        default_value = "ipv4",
+        value_parser = families::parser(),
+        hide_possible_values = true,
+    )]
     set_forwarding: MasqueradeFamilies,
     #[command(flatten)]
     state: StateOptions,

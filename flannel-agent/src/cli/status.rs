@@ -285,20 +285,21 @@ fn remarks(status: &Status) -> Vec<String> {
             offload.device
         ))
     });
-    let hidden = status.fast.iter().flat_map(|fast| &fast.rules);
+    let sysctls = status.sysctls.iter().map(sysctl_remark);
+    let mut remarks: Vec<String> = status.fast.iter().flat_map(fast_remarks).collect();
+    remarks.extend(checksums.chain(sysctls));
+    remarks
+}
+
+fn fast_remarks(fast: &FastStatus) -> Vec<String> {
+    let hidden = fast.rules.iter();
     let hidden = hidden.map(|chain| format!("rules that see few packets in mode fast: {chain}"));
-    let unknown = status
-        .fast
-        .iter()
-        .filter_map(|fast| fast.rules_error.as_ref());
-    let unknown = unknown
+    let unknown = fast
+        .rules_error
+        .as_ref()
         .map(|error| format!("rules that see few packets in mode fast are not known: {error}"));
-    let pods = status
-        .fast
-        .iter()
-        .flat_map(|fast| &fast.pods)
-        .filter(|pod| !pod.reasons.is_empty());
-    let pods = pods.map(|pod| {
+    let left = fast.pods.iter().filter(|pod| !pod.reasons.is_empty());
+    let left = left.map(|pod| {
         format!(
             "pod at {}: {}: {}",
             pod.veth,
@@ -306,40 +307,45 @@ fn remarks(status: &Status) -> Vec<String> {
             pod.reasons.join("; ")
         )
     });
-    let merged = status
-        .fast
-        .iter()
-        .flat_map(|fast| &fast.pods)
-        .filter_map(|pod| {
-            let reason = pod.merged_reason.as_ref()?;
-            Some(format!(
-                "pod at {}: merged packets for it take the kernel's path: {reason}",
-                pod.veth
-            ))
-        });
-    let sysctls = status.sysctls.iter();
-    let sysctls = sysctls.map(
-        |ChangedSysctl {
-             name, before, set, ..
-         }| {
-            let purpose = if name.starts_with("net.netfilter.") {
-                " for mode fast"
-            } else {
-                ""
-            };
-            format!("sysctl set{purpose}: {name} to {set}, {before} before")
-        },
-    );
-    hidden
-        .chain(unknown)
-        .chain(pods)
-        .chain(merged)
-        .chain(checksums)
-        .chain(sysctls)
-        .collect()
+    let merged = fast.pods.iter().filter_map(|pod| {
+        let reason = pod.merged_reason.as_ref()?;
+        Some(format!(
+            "pod at {}: merged packets for it take the kernel's path: {reason}",
+            pod.veth
+        ))
+    });
+    hidden.chain(unknown).chain(left).chain(merged).collect()
 }
 
-fn summary(status: &Status) -> Vec<(&'static str, String)> {
+fn sysctl_remark(sysctl: &ChangedSysctl) -> String {
+    let ChangedSysctl {
+        name, before, set, ..
+    } = sysctl;
+    let purpose = if name.starts_with("net.netfilter.") {
+        " for mode fast"
+    } else {
+        ""
+    };
+    format!("sysctl set{purpose}: {name} to {set}, {before} before")
+}
+
+type SummaryLine = (&'static str, String);
+
+fn summary(status: &Status) -> Vec<SummaryLine> {
+    let mut lines = agent_lines(status);
+    lines.extend(lease_lines(status));
+    lines.extend(backend_lines(status));
+    lines.extend(peer_counts(&status.peers).map(|counts| ("peers", counts)));
+    lines.extend(
+        status
+            .echo
+            .as_ref()
+            .map(|status_of| ("echo", echo::summary(status_of, &status.peers))),
+    );
+    lines
+}
+
+fn agent_lines(status: &Status) -> Vec<SummaryLine> {
     let agent = match status.pid {
         Some(pid) => format!("{} (process {pid}), {}", status.version, status.stage),
         None => status.stage.clone(),
@@ -364,6 +370,11 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
     }));
     lines.extend(status.fast.as_ref().map(|status| ("fast", fast(status))));
     lines.extend(status.guard.as_ref().map(|status| ("guard", guard(status))));
+    lines
+}
+
+fn lease_lines(status: &Status) -> Vec<SummaryLine> {
+    let mut lines = Vec::new();
     lines.extend(
         status
             .node_settings
@@ -396,6 +407,11 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
             ),
         )
     }));
+    lines
+}
+
+fn backend_lines(status: &Status) -> Vec<SummaryLine> {
+    let mut lines = Vec::new();
     lines.extend(
         status
             .extension
@@ -431,13 +447,6 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
             .unreachable_routes
             .iter()
             .map(|route| ("unrouted", unrouted(route))),
-    );
-    lines.extend(peer_counts(&status.peers).map(|counts| ("peers", counts)));
-    lines.extend(
-        status
-            .echo
-            .as_ref()
-            .map(|status_of| ("echo", echo::summary(status_of, &status.peers))),
     );
     lines
 }

@@ -136,41 +136,58 @@ fn defaults_are_flannels() {
     assert_eq!(options.warnings, []);
 }
 
+const ARGUMENTS: [&str; 30] = [
+    "--etcd-endpoints=127.0.0.1:1, http://[::1]:2/,https://etcd.example:3",
+    "--etcd-cafile=/ca",
+    "--etcd-certfile=/cert",
+    "--etcd-keyfile=/key",
+    "--iface-regex=^eth",
+    "--iface-regex=",
+    "--iface-can-reach=192.0.2.9",
+    "--healthz-ip=::1",
+    "--healthz-port=0x50",
+    "--metrics-ip=192.0.2.7",
+    "--metrics-port=9100",
+    "--log-format=json",
+    "--etcd-username=root",
+    "--etcd-password=hunter2",
+    "--public-ip=192.0.2.1",
+    "--subnet-lease-renew-margin=720",
+    "--subnet-lease-ttl=10",
+    "--ip-masq",
+    "--ip-masq-exclude=10.1.2.3/8, 192.0.2.9",
+    "--ip-masq-exclude=fd00::/8,10.0.0.0/8",
+    "--ip-masq-fully-random-disable",
+    "--iptables-forward-rules=false",
+    "--iptables-resync=60",
+    "--ip-blackhole-route",
+    "--v=6",
+    "--datapath=kernel",
+    "--attach=clsact",
+    "--flow-table-size=1000",
+    "--iface=eth0",
+    "--iface=",
+];
+
+fn typed_traffic() -> TrafficOptions {
+    let resync = Duration::from_mins(1);
+    let exempt: Vec<IpNet> = ["10.0.0.0/8", "192.0.2.9/32", "fd00::/8"]
+        .map(|prefix| prefix.parse().expect("a prefix"))
+        .into();
+    let masquerade = MasqueradeFamilies::BOTH;
+    TrafficOptions {
+        masquerade,
+        exempt,
+        random_fully: false,
+        forward: false,
+        blackhole: true,
+        resync,
+    }
+}
+
 #[test]
 fn every_option_is_typed() {
-    let args = [
-        "--etcd-endpoints=127.0.0.1:1, http://[::1]:2/,https://etcd.example:3",
-        "--etcd-cafile=/ca",
-        "--etcd-certfile=/cert",
-        "--etcd-keyfile=/key",
-        "--iface-regex=^eth",
-        "--iface-regex=",
-        "--iface-can-reach=192.0.2.9",
-        "--healthz-ip=::1",
-        "--healthz-port=0x50",
-        "--metrics-ip=192.0.2.7",
-        "--metrics-port=9100",
-        "--log-format=json",
-        "--etcd-username=root",
-        "--etcd-password=hunter2",
-        "--public-ip=192.0.2.1",
-        "--subnet-lease-renew-margin=720",
-        "--subnet-lease-ttl=10",
-        "--ip-masq",
-        "--ip-masq-exclude=10.1.2.3/8, 192.0.2.9",
-        "--ip-masq-exclude=fd00::/8,10.0.0.0/8",
-        "--ip-masq-fully-random-disable",
-        "--iptables-forward-rules=false",
-        "--iptables-resync=60",
-        "--ip-blackhole-route",
-        "--v=6",
-        "--datapath=kernel",
-        "--attach=clsact",
-        "--flow-table-size=1000",
-        "--iface=eth0",
-        "--iface=",
-    ];
-    let options = run(&args, &[]);
+    let options = run(&ARGUMENTS, &[]);
     assert_eq!(
         options.etcd.endpoints,
         [
@@ -211,20 +228,7 @@ fn every_option_is_typed() {
         (options.log.level, options.datapath.attach),
         (Level::TRACE, AttachMode::Clsact)
     );
-    let resync = Duration::from_mins(1);
-    let exempt: Vec<IpNet> = ["10.0.0.0/8", "192.0.2.9/32", "fd00::/8"]
-        .map(|prefix| prefix.parse().expect("a prefix"))
-        .into();
-    let masquerade = MasqueradeFamilies::BOTH;
-    let traffic = TrafficOptions {
-        masquerade,
-        exempt,
-        random_fully: false,
-        forward: false,
-        blackhole: true,
-        resync,
-    };
-    assert_eq!(options.traffic, traffic);
+    assert_eq!(options.traffic, typed_traffic());
     assert_eq!(options.fast.flow_table_size, Some(1_000));
     assert_eq!(options.iface.iface, ["eth0"]);
     assert_eq!(options.warnings, [OptionWarning::PlainEndpoints]);

@@ -388,7 +388,10 @@ mod tests {
     #[test]
     fn a_pod_that_does_not_start_says_why() {
         let pod = |state: serde_json::Value| -> PodObject {
-            let status = json!({ "phase": "Pending", "containerStatuses": [{ "ready": false, "state": state }] });
+            let status = json!({
+                "phase": "Pending",
+                "containerStatuses": [{ "ready": false, "state": state }],
+            });
             serde_json::from_value(json!({ "metadata": { "name": "p" }, "status": status }))
                 .expect("a pod")
         };
@@ -406,7 +409,10 @@ mod tests {
     fn a_pod_that_is_being_deleted_does_not_run() {
         let pod = |deleted: Option<&str>| -> PodObject {
             let metadata = json!({ "name": "p", "deletionTimestamp": deleted });
-            let status = json!({ "phase": "Running", "containerStatuses": [{ "state": { "running": {} } }] });
+            let status = json!({
+                "phase": "Running",
+                "containerStatuses": [{ "state": { "running": {} } }],
+            });
             serde_json::from_value(json!({ "metadata": metadata, "status": status }))
                 .expect("a pod")
         };

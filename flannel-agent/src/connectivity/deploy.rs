@@ -132,7 +132,7 @@ impl TestNamespace {
                 .await
             {
                 Err(error) if lacks_account(&error) && Instant::now() < deadline => {
-                    sleep(PERIOD).await
+                    sleep(PERIOD).await;
                 }
                 result => return result.map(drop),
             }
@@ -273,7 +273,10 @@ mod tests {
 
     #[test]
     fn a_pod_that_does_not_run_is_known_with_its_reason() {
-        let addresses = json!([{ "type": "InternalIP", "address": "192.0.2.1" }, { "type": "Hostname", "address": "n" }]);
+        let addresses = json!([
+            { "type": "InternalIP", "address": "192.0.2.1" },
+            { "type": "Hostname", "address": "n" },
+        ]);
         let node = json!({ "metadata": { "name": "n1" }, "status": { "addresses": addresses } });
         let nodes = [ClusterNode {
             node: serde_json::from_value(node).expect("a node"),

@@ -105,9 +105,9 @@ async fn largest<E>(
     while bad - good > 1 {
         let middle = u32::midpoint(good, bad);
         if passes(middle).await? {
-            good = middle
+            good = middle;
         } else {
-            bad = middle
+            bad = middle;
         }
     }
     Ok(Some(good))

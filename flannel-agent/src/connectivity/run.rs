@@ -284,7 +284,7 @@ impl Undo {
             Ok(true) => {}
             Ok(false) => left_behind.push(format!("the namespace {name} is still being deleted")),
             Err(error) => {
-                left_behind.push(format!("{}; {by_hand} if it is still there", chain(&error)))
+                left_behind.push(format!("{}; {by_hand} if it is still there", chain(&error)));
             }
         }
         left_behind

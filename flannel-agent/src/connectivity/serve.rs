@@ -68,7 +68,7 @@ async fn once_free<T, F: Future<Output = io::Result<T>>>(bind: impl Fn() -> F) -
     loop {
         match bind().await {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
-                sleep(AGAIN).await
+                sleep(AGAIN).await;
             }
             result => return result,
         }

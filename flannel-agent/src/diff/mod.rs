@@ -95,16 +95,7 @@ pub async fn read(pins: &PinRoot, status: Option<&Status>) -> anyhow::Result<Dif
     let kernel = read_kernel(&netlink, &config)
         .await
         .context("cannot ask the kernel")?;
-    let leased = status.map(|status| {
-        // What is not reached has no place in maps or kernel; a route of the administrator's may
-        // lead there. IPsec has none in the maps.
-        let is_here = |way: &str| !matches!(way, "none" | "ipsec");
-        let reached = status.peers.iter().filter(|peer| is_here(&peer.way));
-        reached.map(of_lease).collect::<Option<Vec<_>>>()
-    });
-    let leased = leased
-        .map(|peers| peers.context("the agent names a peer that is not understood here"))
-        .transpose()?;
+    let leased = status.map(leased).transpose()?;
     let mut differences = Vec::new();
     if let Some(maps) = &maps {
         differences.extend(
@@ -139,6 +130,15 @@ pub async fn read(pins: &PinRoot, status: Option<&Status>) -> anyhow::Result<Dif
         peers: expected.len(),
         differences,
     })
+}
+
+fn leased(status: &Status) -> anyhow::Result<Vec<Expected>> {
+    // What is not reached has no place in maps or kernel; a route of the administrator's may lead
+    // there. IPsec has none in the maps.
+    let is_here = |way: &str| !matches!(way, "none" | "ipsec");
+    let reached = status.peers.iter().filter(|peer| is_here(&peer.way));
+    let peers: Option<Vec<Expected>> = reached.map(of_lease).collect();
+    peers.context("the agent names a peer that is not understood here")
 }
 
 fn of_lease(peer: &PeerStatus) -> Option<Expected> {

@@ -166,38 +166,8 @@ pub(super) async fn read(
     let family = Family::of(question.destination);
     let preparation = Preparation::begin(pins, family);
     let (netlink, _events) = Netlink::connect()?;
-    let links: BTreeMap<u32, Link> = netlink
-        .links()
-        .await?
-        .into_iter()
-        .map(|link| (link.index, link))
-        .collect();
-    let node = read_node(pins).map_err(|error| chain(&error));
-    let reported = || {
-        status
-            .as_ref()
-            .and_then(|status| ReportedCluster::of(status, &links))
-    };
-    let cluster = match &node {
-        Ok(node) => KnownCluster::Pinned(node.config),
-        Err(_) => reported().map_or(KnownCluster::Unknown, KnownCluster::Reported),
-    };
-    let around = Context {
-        netlink: &netlink,
-        pins,
-        cluster,
-        links,
-        addresses: netlink.addresses().await?,
-        leased: status
-            .as_ref()
-            .and_then(|status| status.lease.as_ref())
-            .map(subnets)
-            .unwrap_or_default(),
-    };
-    let config = around
-        .cluster
-        .config()
-        .map(|config| *family_config(config, family));
+    let (node, around) = look_around(&netlink, pins, status.as_ref()).await?;
+    let config = own_config(&around, family);
     let source = around.place(question.source).await?;
     let destination = around.place(question.destination).await?;
     preparation.load(&source, &destination);
@@ -210,11 +180,7 @@ pub(super) async fn read(
         None
     };
     // After the rules, which take their time: flows are refreshed every two seconds.
-    let rows = flows::read(pins).unwrap_or_default();
-    let generation = node
-        .as_ref()
-        .map(|node| node.mode.generation())
-        .unwrap_or_default();
+    let (rows, generation) = (flows::read(pins).unwrap_or_default(), generation(&node));
     let flows = known(&question, &source, config.as_ref(), &rows, generation);
     let onward = onward(&question, &flows, service.as_ref());
     let destination = if onward.port.is_some() {
@@ -222,12 +188,7 @@ pub(super) async fn read(
     } else {
         destination
     };
-    let tunnel = match (&destination, &source, config) {
-        (Location::Peer(peer), _, Some(config)) | (_, Location::Peer(peer), Some(config)) => {
-            Some(read_tunnel(&around, *peer, &config).await?)
-        }
-        _ => None,
-    };
+    let tunnel = read_peer_tunnel(&around, [&destination, &source], config).await?;
     let mut facts = Snapshot {
         question,
         config: around.cluster.config().copied(),
@@ -251,29 +212,93 @@ pub(super) async fn read(
         source,
         destination,
     };
-    facts.route = read_route(&around, &facts).await;
-    facts.commands = commands::read(&around, &facts, state_dir).await;
-    if matches!(facts.destination, Location::Unknown) {
-        facts.tunnel = read_unknown_tunnel(&around, &facts).await?;
-    }
-    facts.firewall = read_firewall(&facts).await;
-    facts.carrier = read_carrier(&around, &facts, state_dir).await?;
-    facts.route_device = facts
-        .route
-        .as_ref()
-        .and_then(|route| Some(around.name(route.as_ref().ok()?.oif?)));
+    read_way(&mut facts, &around, state_dir).await?;
     if may_be_service && leaves_the_cluster(&facts) {
-        let masquerade = nat::masquerade(
-            question.source,
-            facts.onward.address,
-            facts.route_device.as_deref(),
-        );
+        let device = facts.route_device.as_deref();
+        let masquerade = nat::masquerade(question.source, facts.onward.address, device);
         facts.masquerade = Some(masquerade.await);
     }
     if facts.node.is_ok() {
         facts.tried = trial::run(&facts, &around, preparation).map_err(|error| chain(&error));
     }
     Ok(facts)
+}
+
+/// Reads the data of this node, and the places around the packet.
+async fn look_around<'a>(
+    netlink: &'a Netlink,
+    pins: &'a PinRoot,
+    status: Option<&Status>,
+) -> Result<(Result<PinnedNode, String>, Context<'a>), NetlinkError> {
+    let links: BTreeMap<u32, Link> = netlink
+        .links()
+        .await?
+        .into_iter()
+        .map(|link| (link.index, link))
+        .collect();
+    let node = read_node(pins).map_err(|error| chain(&error));
+    let reported = || status.and_then(|status| ReportedCluster::of(status, &links));
+    let cluster = match &node {
+        Ok(node) => KnownCluster::Pinned(node.config),
+        Err(_) => reported().map_or(KnownCluster::Unknown, KnownCluster::Reported),
+    };
+    let around = Context {
+        netlink,
+        pins,
+        cluster,
+        links,
+        addresses: netlink.addresses().await?,
+        leased: status
+            .and_then(|status| status.lease.as_ref())
+            .map(subnets)
+            .unwrap_or_default(),
+    };
+    Ok((node, around))
+}
+
+fn own_config(around: &Context<'_>, family: Family) -> Option<FamilyConfig> {
+    let config = around.cluster.config();
+    config.map(|config| *family_config(config, family))
+}
+
+fn generation(node: &Result<PinnedNode, String>) -> u32 {
+    node.as_ref()
+        .map(|node| node.mode.generation())
+        .unwrap_or_default()
+}
+
+/// Reads the tunnel to the peer at one of the ends.
+async fn read_peer_tunnel(
+    around: &Context<'_>,
+    ends: [&Location; 2],
+    config: Option<FamilyConfig>,
+) -> Result<Option<Tunnel>, NetlinkError> {
+    Ok(match (ends, config) {
+        ([Location::Peer(peer), _] | [_, Location::Peer(peer)], Some(config)) => {
+            Some(read_tunnel(around, *peer, &config).await?)
+        }
+        _ => None,
+    })
+}
+
+/// Reads the route, and what the packet meets on it.
+async fn read_way(
+    facts: &mut Snapshot,
+    around: &Context<'_>,
+    state_dir: &Path,
+) -> Result<(), NetlinkError> {
+    facts.route = read_route(around, facts).await;
+    facts.commands = commands::read(around, facts, state_dir).await;
+    if matches!(facts.destination, Location::Unknown) {
+        facts.tunnel = read_unknown_tunnel(around, facts).await?;
+    }
+    facts.firewall = read_firewall(facts).await;
+    facts.carrier = read_carrier(around, facts, state_dir).await?;
+    facts.route_device = facts
+        .route
+        .as_ref()
+        .and_then(|route| Some(around.name(route.as_ref().ok()?.oif?)));
+    Ok(())
 }
 
 fn read_node(pins: &PinRoot) -> Result<PinnedNode, DatapathError> {

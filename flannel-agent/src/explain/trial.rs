@@ -14,6 +14,7 @@ use flannel_common::{
     flow_key::FlowKey,
     maps::{FLOWS, FLOWS6},
     mode::Mode,
+    node::FamilyConfig,
     packet::ETH_LEN,
     program::Program,
     reason::Verdict,
@@ -85,7 +86,7 @@ pub(super) fn run(
     around: &Context<'_>,
     preparation: Preparation,
 ) -> Result<Vec<Tried>, DatapathError> {
-    let (ends, links) = (ends(facts), |index: u32| around.links.get(&index));
+    let ends = ends(facts);
     let external = facts.config().map_or(0, |config| config.underlay_ifindex);
     let arrival = tunnel_arrival(Mac::default(), external);
     let mut trying = ProgramRun {
@@ -100,73 +101,9 @@ pub(super) fn run(
     let Some(config) = facts.config() else {
         return Ok(Vec::new());
     };
-    let tunnel = facts.tunnel.as_ref();
-    if let Some(pod) = facts.sender() {
-        let next = match &facts.destination {
-            Location::Pod(to) if to.routed_by() == pod.routed_by() && !facts.is_translated() => {
-                to.mac
-            }
-            _ => pod.gateway_mac(),
-        };
-        trying.ask(
-            Program::FromPod,
-            &pod.veth,
-            &frame(next.unwrap_or_default(), pod.mac.unwrap_or_default(), &ends),
-        )?;
-    }
-    if let (Location::Peer(_), Some(tunnel)) = (&facts.destination, tunnel)
-        && let Some(device) = &tunnel.device
-        && leads_to(facts, device)
-    {
-        let onward = SocketAddr::new(
-            facts.onward.address,
-            facts.onward.port.unwrap_or(ends.destination.port()),
-        );
-        let ends = Ends {
-            destination: onward,
-            ..ends
-        };
-        let packet = frame(
-            tunnel.neighbour.unwrap_or_default(),
-            device.mac.unwrap_or_default(),
-            &ends,
-        );
-        trying.ask(Program::ToTunnel, device, &packet)?;
-    }
-    if let Location::Peer(peer) = &facts.source
-        && let Some(device) = links(peer.entry.oif)
-        && peer.entry.word.has(EntryState::DIRECT)
-    {
-        let packet = frame(device.mac.unwrap_or_default(), Mac::default(), &ends);
-        if peer.entry.oif == config.tunnel_ifindex {
-            trying.ask(Program::FromL3Tunnel, device, &packet[ETH_LEN..])?;
-        } else {
-            trying.ask(Program::FromUnderlay, device, &packet)?;
-        }
-        return Ok(trying.tried);
-    }
-    if let (Location::Peer(peer), Some(external)) = (&facts.source, links(config.underlay_ifindex))
-    {
-        let at_external = external.mac.unwrap_or_default();
-        let inner = frame(config.vtep_mac, peer.entry.mac, &ends);
-        let [source, destination] = [peer.entry.vtep, config.vtep].map(IpAddr::from);
-        let outer = Outer {
-            source,
-            destination,
-            port: config.port,
-            vni: config.vni,
-        };
-        let packet = tunnelled(at_external, Mac::default(), &outer, &inner);
-        trying.ask(Program::FromUnderlay, external, &packet)?;
-        if let Some(device) = links(config.tunnel_ifindex)
-            && facts
-                .node
-                .as_ref()
-                .is_ok_and(|node| node.mode.mode() == Mode::Fast)
-        {
-            trying.ask(Program::FromTunnel, device, &inner)?;
-        }
-    }
+    trying.ask_of_sender(facts, &ends)?;
+    trying.ask_of_tunnel(facts, &ends)?;
+    trying.ask_of_arrival(facts, around, config, &ends)?;
     Ok(trying.tried)
 }
 
@@ -205,6 +142,97 @@ struct ProgramRun<'a> {
 }
 
 impl ProgramRun<'_> {
+    /// Asks the program of the pod that sends.
+    fn ask_of_sender(&mut self, facts: &Snapshot, ends: &Ends) -> Result<(), DatapathError> {
+        if let Some(pod) = facts.sender() {
+            let next = match &facts.destination {
+                Location::Pod(to)
+                    if to.routed_by() == pod.routed_by() && !facts.is_translated() =>
+                {
+                    to.mac
+                }
+                _ => pod.gateway_mac(),
+            };
+            self.ask(
+                Program::FromPod,
+                &pod.veth,
+                &frame(next.unwrap_or_default(), pod.mac.unwrap_or_default(), ends),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Asks the program of the tunnel device to which the kernel sends the packet.
+    fn ask_of_tunnel(&mut self, facts: &Snapshot, ends: &Ends) -> Result<(), DatapathError> {
+        if let (Location::Peer(_), Some(tunnel)) = (&facts.destination, &facts.tunnel)
+            && let Some(device) = &tunnel.device
+            && leads_to(facts, device)
+        {
+            let onward = SocketAddr::new(
+                facts.onward.address,
+                facts.onward.port.unwrap_or(ends.destination.port()),
+            );
+            let ends = Ends {
+                destination: onward,
+                ..*ends
+            };
+            let packet = frame(
+                tunnel.neighbour.unwrap_or_default(),
+                device.mac.unwrap_or_default(),
+                &ends,
+            );
+            self.ask(Program::ToTunnel, device, &packet)?;
+        }
+        Ok(())
+    }
+
+    /// Asks the programs that a packet from a peer meets.
+    fn ask_of_arrival(
+        &mut self,
+        facts: &Snapshot,
+        around: &Context<'_>,
+        config: &FamilyConfig,
+        ends: &Ends,
+    ) -> Result<(), DatapathError> {
+        let links = |index: u32| around.links.get(&index);
+        if let Location::Peer(peer) = &facts.source
+            && let Some(device) = links(peer.entry.oif)
+            && peer.entry.word.has(EntryState::DIRECT)
+        {
+            let packet = frame(device.mac.unwrap_or_default(), Mac::default(), ends);
+            if peer.entry.oif == config.tunnel_ifindex {
+                self.ask(Program::FromL3Tunnel, device, &packet[ETH_LEN..])?;
+            } else {
+                self.ask(Program::FromUnderlay, device, &packet)?;
+            }
+            return Ok(());
+        }
+        if let (Location::Peer(peer), Some(external)) =
+            (&facts.source, links(config.underlay_ifindex))
+        {
+            let at_external = external.mac.unwrap_or_default();
+            let inner = frame(config.vtep_mac, peer.entry.mac, ends);
+            let [source, destination] = [peer.entry.vtep, config.vtep].map(IpAddr::from);
+            let outer = Outer {
+                source,
+                destination,
+                port: config.port,
+                vni: config.vni,
+            };
+            let packet = tunnelled(at_external, Mac::default(), &outer, &inner);
+            self.ask(Program::FromUnderlay, external, &packet)?;
+            if let Some(device) = links(config.tunnel_ifindex)
+                && facts
+                    .node
+                    .as_ref()
+                    .is_ok_and(|node| node.mode.mode() == Mode::Fast)
+            {
+                self.ask(Program::FromTunnel, device, &inner)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Lets the programs know a flow.
     fn copy(&mut self, flow: &FlowRow) -> Result<(), DatapathError> {
         let protocol = u32::from(if flow.protocol == "tcp" { 6_u8 } else { 17 });

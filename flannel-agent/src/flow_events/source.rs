@@ -178,7 +178,7 @@ impl FlowSource {
         self.table.begin();
         let table = &mut self.table;
         flows::visit(&self.pins, |row| {
-            polled.events.extend(table.observe(row, now, wall))
+            polled.events.extend(table.observe(row, now, wall));
         })?;
         polled.events.extend(self.table.finish(wall));
         Ok(())

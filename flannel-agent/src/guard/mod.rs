@@ -67,7 +67,12 @@ impl Guard {
         };
         let changed = self.logged.replace(in_force) != Some(in_force);
         if changed {
-            tracing::info!(outer = %in_force.outer, inner = %in_force.inner, reason = uncertainty.map(tracing::field::display), "guard");
+            tracing::info!(
+                outer = %in_force.outer,
+                inner = %in_force.inner,
+                reason = uncertainty.map(tracing::field::display),
+                "guard"
+            );
         }
         Ok(changed)
     }

@@ -93,10 +93,10 @@ impl Observer {
             });
             match (source.problem(), source.drop_problem()) {
                 (Some(problem), _) => {
-                    self.complain(&format!("packets are not seen: {}", chain(problem)))
+                    self.complain(&format!("packets are not seen: {}", chain(problem)));
                 }
                 (None, Some(problem)) => {
-                    self.complain(&format!("drops of the kernel: {}", chain(problem)))
+                    self.complain(&format!("drops of the kernel: {}", chain(problem)));
                 }
                 (None, None) => self.complaint.clear(),
             }

@@ -162,7 +162,7 @@ mod tests {
         let reporting = tokio::spawn(manager.await_ready(receiver));
         let waits = |stage: &str, error: &str| {
             sender.send_modify(|status| {
-                (status.stage, status.error) = (stage.to_owned(), Some(error.into()))
+                (status.stage, status.error) = (stage.to_owned(), Some(error.into()));
             });
         };
         let next = async || {

@@ -182,7 +182,7 @@ async fn connect(path: &Path) -> io::Result<UnixStream> {
     loop {
         match UnixStream::connect(path).await {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                sleep(Duration::from_millis(10)).await
+                sleep(Duration::from_millis(10)).await;
             }
             result => return result,
         }

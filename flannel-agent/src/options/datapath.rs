@@ -48,27 +48,63 @@ const XDP_MODES: [&str; 3] = ["off", "auto", "native"];
 #[command(next_help_heading = "Datapath")]
 pub(super) struct DatapathFlags {
     /// Datapath mode: `kernel`, `encap`, `fast`, or `auto` to follow the network configuration
-    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = OneOf::flag(MODES), hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "MODE",
+        default_value = "auto",
+        value_parser = OneOf::flag(MODES),
+        hide_possible_values = true,
+    )]
     datapath: String,
     /// Attachment of programs: `tcx` (kernel 6.6), `clsact`, or `auto` for what the kernel has
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = OneOf::flag(ATTACH_MODES), hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "auto",
+        value_parser = OneOf::flag(ATTACH_MODES),
+        hide_possible_values = true,
+    )]
     attach: String,
     /// Inner checksums of VXLAN: `on` leaves them to the network card, `off` has the kernel compute
     /// them, `auto` follows the network configuration, by default `off` only where trials show that
     /// the card breaks them
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = OneOf::flag(TxChecksumOffload::ALL.map(TxChecksumOffload::name)), hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "auto",
+        value_parser = OneOf::flag(TxChecksumOffload::ALL.map(TxChecksumOffload::name)),
+        hide_possible_values = true,
+    )]
     tx_checksum_offload: String,
     /// Tunnel packets that come from no peer: `enforce` drops them, `audit` logs them, `off` counts
     /// them
-    #[arg(long, value_name = "MODE", default_value = "enforce", value_parser = OneOf::flag(GUARD_MODES), hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "MODE",
+        default_value = "enforce",
+        value_parser = OneOf::flag(GUARD_MODES),
+        hide_possible_values = true,
+    )]
     guard_outer: String,
     /// Tunnel packets of peers from outside their subnets: `enforce` drops them, `audit` logs them,
     /// `off` counts them
-    #[arg(long, value_name = "MODE", default_value = "audit", value_parser = OneOf::flag(GUARD_MODES), hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "MODE",
+        default_value = "audit",
+        value_parser = OneOf::flag(GUARD_MODES),
+        hide_possible_values = true,
+    )]
     guard_inner: String,
     /// Drop tunnel packets of strangers at the driver by XDP: `auto` where it can, `native` with an
     /// error where it cannot, `off`
-    #[arg(long, value_name = "HOW", default_value = "off", value_parser = OneOf::flag(XDP_MODES), hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "off",
+        value_parser = OneOf::flag(XDP_MODES),
+        hide_possible_values = true,
+    )]
     xdp_guard: String,
 }
 

@@ -31,14 +31,32 @@ pub struct EtcdAccess {
     etcd_prefix: String,
     /// CA certificates for https endpoints, PEM; a client certificate is not required [default: the
     /// system's roots]
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        default_value = "",
+        hide_default_value = true,
+    )]
     etcd_cafile: String,
     /// Our certificate for https endpoints, PEM; with its key or not at all. Read again for every
     /// new connection; ignored with http endpoints
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        default_value = "",
+        hide_default_value = true,
+    )]
     etcd_certfile: String,
     /// The key of --etcd-certfile, PEM
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        default_value = "",
+        hide_default_value = true,
+    )]
     etcd_keyfile: String,
     /// User name for etcd; if only one of name and password is set, the agent warns and connects
     /// without credentials

@@ -33,7 +33,13 @@ pub(super) struct FastFlags {
     pub(super) strict_rules: bool,
     /// Flows that mode `fast` learns: `all`, or `cluster` for only those between pods, without
     /// those with hosts outside the pod networks
-    #[arg(long, value_name = "SCOPE", default_value = "all", value_parser = OneOf::flag(SCOPES), hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "SCOPE",
+        default_value = "all",
+        value_parser = OneOf::flag(SCOPES),
+        hide_possible_values = true,
+    )]
     fast_scope: String,
     /// Addresses or prefixes of pods that stay out of mode `fast`, between commas; may be repeated
     #[arg(long, value_name = "IP|CIDR")]

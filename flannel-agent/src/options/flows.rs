@@ -54,11 +54,23 @@ impl FlowOptions {
 pub(super) struct FlowFlags {
     /// File with names of hosts outside the cluster for the names in flows, in the format of
     /// /etc/hosts; absolute path, read at most once a minute and only while names are asked for
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        default_value = "",
+        hide_default_value = true,
+    )]
     hosts_file: String,
     /// Unix socket at which clients of Hubble's observer API read the flows of this node, made with
     /// mode 0660; absolute path, empty for none
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "PATH",
+        value_hint = ValueHint::FilePath,
+        default_value = "",
+        hide_default_value = true,
+    )]
     hubble_socket: String,
     /// Address and port at which they do so over TLS, with a client certificate: needs the three
     /// flags of files; empty for none
@@ -71,13 +83,31 @@ pub(super) struct FlowFlags {
     hubble_listen: String,
     /// Certificate for --hubble-listen, PEM; absolute path. It and the next two are read again when
     /// they change
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        default_value = "",
+        hide_default_value = true,
+    )]
     hubble_certfile: String,
     /// Its private key, PEM; absolute path
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        default_value = "",
+        hide_default_value = true,
+    )]
     hubble_keyfile: String,
     /// Certificates of the authorities whose clients may read flows, PEM; absolute path
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        default_value = "",
+        hide_default_value = true,
+    )]
     hubble_client_cafile: String,
     /// Flows that are kept in memory for clients of Hubble, 1 to 65535
     #[arg(long, value_name = "FLOWS", default_value_t = RING, allow_negative_numbers = true)]

@@ -31,11 +31,22 @@ pub(super) struct KubeFlags {
     )]
     kube_annotation_prefix: String,
     /// Kubeconfig file [default: the pod's service account, else the usual places]
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        default_value = "",
+        hide_default_value = true,
+    )]
     kubeconfig_file: String,
     /// File with the network configuration, instead of the key in etcd; its Subnet* keys are
     /// ignored
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "/etc/kube-flannel/net-conf.json")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        default_value = "/etc/kube-flannel/net-conf.json",
+    )]
     net_config_path: String,
     /// Let the Node's condition `NetworkUnavailable` follow the state of its pod network: `False`
     /// when packets can flow, `True` after 10 s in which they cannot; an outage of the API server

@@ -21,7 +21,13 @@ pub struct LogOptions {
 pub(super) struct LogFlags {
     /// Format of log lines on standard error: `text`, `json` with one object each, or `klog` as
     /// stock flannel writes them
-    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = OneOf::flag(["text", "json", "klog"]), hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        value_parser = OneOf::flag(["text", "json", "klog"]),
+        hide_possible_values = true,
+    )]
     log_format: String,
     /// Log verbosity: 0 = info, 1-5 = debug, 6+ = trace
     #[arg(

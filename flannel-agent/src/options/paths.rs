@@ -24,15 +24,30 @@ pub struct Paths {
 #[command(next_help_heading = "Files and privileges")]
 pub(super) struct PathFlags {
     /// File with our subnet for the container runtime; absolute path
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "/run/flannel/subnet.env")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        default_value = "/run/flannel/subnet.env",
+    )]
     subnet_file: String,
     /// Directory for the agent's socket, lock, list of qdiscs it added, record of sysctls it
     /// changed and record of its lease; one agent at a time. Absolute path
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "/run/flannel")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        value_hint = ValueHint::DirPath,
+        default_value = "/run/flannel",
+    )]
     state_dir: String,
     /// Directory under which BPF objects are pinned; a bpf filesystem is mounted there, or on
     /// /sys/fs/bpf, when there is none. Absolute path
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "/sys/fs/bpf/flannel")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        value_hint = ValueHint::DirPath,
+        default_value = "/sys/fs/bpf/flannel",
+    )]
     bpf_pin_root: String,
     /// File with the private key for the backend wireguard, in base64; made with mode 0400 if there
     /// is none. Absolute path

@@ -18,7 +18,13 @@ const EXEMPT: &str = "an IP address, or a prefix such as 10.0.0.0/8";
 pub(super) struct TrafficFlags {
     /// Masquerade what pods send out of the pod network: `true` for both families, `ipv4` or `ipv6`
     /// for one, `false`
-    #[arg(long, value_name = "BOOL|FAMILY", default_value = "false", value_parser = families::parser(), hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "BOOL|FAMILY",
+        default_value = "false",
+        value_parser = families::parser(),
+        hide_possible_values = true,
+    )]
     ip_masq: MasqueradeFamilies,
     /// Addresses or prefixes outside the pod network to which pods keep their own address,
     /// between commas; may be repeated

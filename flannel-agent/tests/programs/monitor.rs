@@ -269,96 +269,73 @@ fn of_a_long_packet_the_first_bytes_are_reported() {
     });
 }
 
-#[test]
-fn the_filter_looks_at_program_reason_and_inner_addresses() {
-    on_bench(|bench| {
-        let network = |addr: IpAddr, len| Network::new(addr, len);
-        let (inside4, inside6) = (network(V4.peer_pod, 24), network(V6.peer_pod, 64));
-        let by_reason = Filter {
-            reasons: ReasonSet::default().with(Reason::PathUnseen),
-            ..ALL.filter
-        };
-        let by_program = Filter {
-            programs: 1 << ToTunnel as u32,
-            ..ALL.filter
-        };
-        let cases = [
-            (by_reason, vec![(ToTunnel, V4), (ToTunnel, V6)]),
-            (by_program, vec![(ToTunnel, V4), (ToTunnel, V6)]),
-            (
-                Filter {
-                    destination: inside4,
-                    ..ALL.filter
-                },
-                vec![(ToTunnel, V4)],
-            ),
-            (
-                Filter {
-                    destination: inside6,
-                    ..ALL.filter
-                },
-                vec![(ToTunnel, V6)],
-            ),
-            (
-                Filter {
-                    source: inside4,
-                    ..ALL.filter
-                },
-                vec![(FromUnderlay, V4)],
-            ),
-            (
-                Filter {
-                    source: inside6,
-                    ..ALL.filter
-                },
-                vec![(FromUnderlay, V6)],
-            ),
-            // The outer source does not count, nor does what has no address.
-            (
-                Filter {
-                    source: network(V4.peer_vtep, 32),
-                    ..ALL.filter
-                },
-                vec![],
-            ),
-            (
-                Filter {
-                    source: network("0.0.0.0".parse().expect("an address"), 0),
-                    ..ALL.filter
-                },
-                vec![(ToTunnel, V4), (FromUnderlay, V4)],
-            ),
-        ];
-        for (filter, expected) in cases {
-            let mut monitor = start(bench, &only(filter));
-            let mut seen = Vec::new();
-            for net in BOTH {
-                for (program, packet) in [
-                    (ToTunnel, net.inner_to_peer(10)),
-                    (FromUnderlay, net.tunnel_from_peer(net.peer_pod)),
-                ] {
-                    bench.run(program, &packet);
-                    seen.extend(
-                        reported(&mut monitor, 0)
-                            .iter()
-                            .map(|event| (event.program, net.ethertype)),
-                    );
-                }
-            }
-            bench.run(
-                FromUnderlay,
-                &[
-                    packets::ethernet(packets::OUR_MAC, packets::PEER_MAC, 0x0806),
-                    vec![7; 28],
-                ]
-                .concat(),
-            );
+/// Filters, and the programs and families whose packets pass them.
+fn filters() -> Vec<(Filter, Vec<(Program, Net)>)> {
+    let network = |addr: IpAddr, len| Network::new(addr, len);
+    let inside = [network(V4.peer_pod, 24), network(V6.peer_pod, 64)];
+    let by_reason = Filter {
+        reasons: ReasonSet::default().with(Reason::PathUnseen),
+        ..ALL.filter
+    };
+    let by_program = Filter {
+        programs: 1 << ToTunnel as u32,
+        ..ALL.filter
+    };
+    let to = inside.map(|destination| Filter {
+        destination,
+        ..ALL.filter
+    });
+    let from = |source| Filter {
+        source,
+        ..ALL.filter
+    };
+    let any = network("0.0.0.0".parse().expect("an address"), 0);
+    vec![
+        (by_reason, vec![(ToTunnel, V4), (ToTunnel, V6)]),
+        (by_program, vec![(ToTunnel, V4), (ToTunnel, V6)]),
+        (to[0], vec![(ToTunnel, V4)]),
+        (to[1], vec![(ToTunnel, V6)]),
+        (from(inside[0]), vec![(FromUnderlay, V4)]),
+        (from(inside[1]), vec![(FromUnderlay, V6)]),
+        // The outer source does not count, nor does what has no address.
+        (from(network(V4.peer_vtep, 32)), vec![]),
+        (from(any), vec![(ToTunnel, V4), (FromUnderlay, V4)]),
+    ]
+}
+
+/// The programs and Ethertypes that a monitor with this filter reports, in order.
+fn passing(bench: &mut Bench, filter: Filter) -> Vec<(Program, u16)> {
+    let mut monitor = start(bench, &only(filter));
+    let mut seen = Vec::new();
+    for net in BOTH {
+        for (program, packet) in [
+            (ToTunnel, net.inner_to_peer(10)),
+            (FromUnderlay, net.tunnel_from_peer(net.peer_pod)),
+        ] {
+            bench.run(program, &packet);
             seen.extend(
                 reported(&mut monitor, 0)
                     .iter()
-                    .map(|event| (event.program, 0x0806)),
+                    .map(|event| (event.program, net.ethertype)),
             );
-            seen.sort_unstable();
+        }
+    }
+    let arp = packets::ethernet(packets::OUR_MAC, packets::PEER_MAC, 0x0806);
+    bench.run(FromUnderlay, &[arp, vec![7; 28]].concat());
+    seen.extend(
+        reported(&mut monitor, 0)
+            .iter()
+            .map(|event| (event.program, 0x0806)),
+    );
+    seen.sort_unstable();
+    seen
+}
+
+#[test]
+fn the_filter_looks_at_program_reason_and_inner_addresses() {
+    on_bench(|bench| {
+        for (filter, expected) in filters() {
+            let seen = passing(bench, filter);
             let mut expected: Vec<_> = expected
                 .into_iter()
                 .map(|(program, net)| (program, net.ethertype))

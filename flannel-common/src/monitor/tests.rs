@@ -78,7 +78,10 @@ fn outcomes_are_wanted_by_program_and_reason() {
 proptest! {
     /// Whatever comes when, no second has more events than a second's and a burst's worth.
     #[test]
-    fn events_keep_their_pace(rate in 1_u32..100_000, gaps in prop::collection::vec(0_u64..2_000_000, 1..2000)) {
+    fn events_keep_their_pace(
+        rate in 1_u32..100_000,
+        gaps in prop::collection::vec(0_u64..2_000_000, 1..2000),
+    ) {
         let mut pace = Pace::per_second(rate);
         let (mut now, mut reported) = (1 << 40, 0_u64);
         let start = now;
@@ -90,6 +93,9 @@ proptest! {
             }
         }
         let allowed = (now - start + BURST_NS) / pace.interval_ns + 1;
-        prop_assert!(reported >= 1 && reported <= allowed, "{reported} of {allowed}");
+        prop_assert!(
+            reported >= 1 && reported <= allowed,
+            "{reported} of {allowed}"
+        );
     }
 }

@@ -166,44 +166,24 @@ impl<F: FlowMaps> Replay<'_, F> {
     fn encapsulate(&self, refs: ScratchRefs<'_, F>) -> Result<(), Reason> {
         let (skb, node, frame, packet, action) =
             (self.skb, self.node, self.frame, self.packet, self.action());
-        let ScratchRefs {
-            sent,
-            identification,
-            ecmp,
-            path,
-            redirected,
-            ..
-        } = refs;
         let family = node.family::<F>();
         frame.ip().write_rewritten(
             &packet.key,
             &action.out,
             action.ttl_step,
             packet.fingerprint.tos,
-            &mut sent.ip,
+            &mut refs.sent.ip,
         );
-        let peer = Peer::find::<F>(sent.ip.destination_subnet(family))?;
+        let peer = Peer::find::<F>(refs.sent.ip.destination_subnet(family))?;
         if !peer.word().has(EntryState::PLAIN) {
             return Err(Reason::PeerNotPlain);
         }
-        let (entry, class) = (
-            peer.entry(),
-            Class {
-                mark: action.mark,
-                priority: action.priority,
-            },
-        );
-        let largest = if peer.has_ecmp_paths() {
-            u32::MAX
-        } else {
-            Path {
-                peer: &peer,
-                class,
-                key: path,
-            }
-            .validated_len::<F>(node.now)
-            .min(entry.mtu)
+        let entry = peer.entry();
+        let class = Class {
+            mark: action.mark,
+            priority: action.priority,
         };
+        let largest = self.largest(&peer, class, refs.path);
         if largest == 0 {
             return Err(Reason::PathUnseen);
         }
@@ -213,21 +193,8 @@ impl<F: FlowMaps> Replay<'_, F> {
             return Err(Reason::TooBig);
         }
         let is_translated = self.is_translated();
-        let hash = match skb.carried_hash() {
-            Some(hash) => hash,
-            // The hash that the kernel's device used for a packet with these addresses, ports and
-            // label, behind NAT.
-            None => action.egress_data,
-        };
-        let source_port = source_port(hash, family.source_port_min, family.source_port_max);
-        let id = F::identification(identification, skb.segments());
-        let varying = Varying {
-            frame_len: skb.len(),
-            inner_tos: packet.fingerprint.tos,
-            id,
-            source_port,
-        };
-        sent.outer.write(family, entry, &varying);
+        let varying = self.varying(refs.identification);
+        refs.sent.outer.write(family, entry, &varying);
         let (oif, next_hop) = (entry.oif, entry.next_hop);
         if !node.unchanged() || !peer.unchanged() {
             return Err(Reason::PeerChanging);
@@ -236,7 +203,8 @@ impl<F: FlowMaps> Replay<'_, F> {
             rewrite_transport::<F>(skb, &packet.key, &action.out)?;
         }
         if peer.has_ecmp_paths() {
-            return Err(ecmp::defer(&peer, source_port, segment, class, ecmp));
+            let port = varying.source_port;
+            return Err(ecmp::defer(&peer, port, segment, class, refs.ecmp));
         }
         let len = skb.len();
         if let Err(reason) = encapsulation::make_room::<F>(skb) {
@@ -244,13 +212,42 @@ impl<F: FlowMaps> Replay<'_, F> {
             return Err(reason);
         }
         traffic::count_sent::<F>(peer.traffic(), len);
-        if !skb.store(0, sent) {
+        if !skb.store(0, refs.sent) {
             return Err(Reason::StoreFailed);
         }
         skb.set_class(action.mark, action.priority);
-        redirected.mark(skb, node.now);
+        refs.redirected.mark(skb, node.now);
         redirect_neigh::<F>(oif, next_hop);
         Ok(())
+    }
+
+    /// The largest outer packet to this peer; 0 while no path to it was seen.
+    #[inline(always)]
+    fn largest(&self, peer: &Peer, class: Class, key: &mut PathKey) -> u32 {
+        if peer.has_ecmp_paths() {
+            return u32::MAX;
+        }
+        Path { peer, class, key }
+            .validated_len::<F>(self.node.now)
+            .min(peer.entry().mtu)
+    }
+
+    #[inline(always)]
+    fn varying(&self, identification: &mut u16) -> Varying {
+        let (skb, family) = (self.skb, self.node.family::<F>());
+        let hash = match skb.carried_hash() {
+            Some(hash) => hash,
+            // The hash that the kernel's device used for a packet with these addresses, ports and
+            // label, behind NAT.
+            None => self.action().egress_data,
+        };
+        let source_port = source_port(hash, family.source_port_min, family.source_port_max);
+        Varying {
+            frame_len: skb.len(),
+            inner_tos: self.packet.fingerprint.tos,
+            id: F::identification(identification, skb.segments()),
+            source_port,
+        }
     }
 
     /// Sends the packet to a direct peer, with the Ethernet addresses of the kernel's packet. A

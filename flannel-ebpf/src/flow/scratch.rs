@@ -52,7 +52,15 @@ pub(crate) trait FlowMaps: Family + InnerHeader {
 }
 
 macro_rules! flow_maps {
-    ($family:ty, $flows:ident, $probation:ident, $hints:ident, $pending:ident, $entrances:ident, $scratch:ident) => {
+    (
+        $family:ty,
+        $flows:ident,
+        $probation:ident,
+        $hints:ident,
+        $pending:ident,
+        $entrances:ident,
+        $scratch:ident
+    ) => {
         impl FlowMaps for $family {
             #[inline(always)]
             fn flows() -> &'static LruHashMap<FlowKey<Self::Address>, Flow<Self::Address>> {

@@ -43,7 +43,11 @@ fn guard(skb: &Skb, found: Reason) -> Reason {
         return found;
     }
     let double_tagged = [Reason::PodTunnel, Reason::RefusedPodTunnel];
-    let checked = by_family!(skb, check_pod_to_node(skb, &node), else check_double_tagged(skb, double_tagged));
+    let checked = by_family!(
+        skb,
+        check_pod_to_node(skb, &node),
+        else check_double_tagged(skb, double_tagged)
+    );
     if matches!(checked, Reason::PodTunnel | Reason::RefusedPodTunnel) {
         checked
     } else {

@@ -382,7 +382,9 @@ struct NeighbourParams {
 #[inline(always)]
 fn lay_out(room: &mut MaybeUninit<NeighbourParams>, next_hop: NextHop) -> *mut bpf_redir_neigh {
     const ADDRESS: usize = offset_of!(bpf_redir_neigh, __bindgen_anon_1);
-    const { assert!((offset_of!(NeighbourParams, params) + ADDRESS).is_multiple_of(align_of::<u64>())) };
+    const {
+        assert!((offset_of!(NeighbourParams, params) + ADDRESS).is_multiple_of(align_of::<u64>()));
+    };
     const { assert!(size_of::<bpf_redir_neigh>() == ADDRESS + size_of::<[u64; 2]>()) };
     let params = room
         .as_mut_ptr()

@@ -31,10 +31,12 @@ const FULL: f64 = 268.0;
 
 const STYLE: &str = "\
 <style>
-svg { font-family: system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif; font-size: 12px; }
+svg { font-family: system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif; \
+font-size: 12px; }
 .back { fill: #ffffff; } text { fill: #1f2328; } .quiet { fill: #59636e; } .small \
 { font-size: 10px; }
-.halo { font-size: 10px; fill: #ffffff; stroke: #ffffff; stroke-width: 3px; stroke-linejoin: round; }
+.halo { font-size: 10px; fill: #ffffff; stroke: #ffffff; stroke-width: 3px; \
+stroke-linejoin: round; }
 .title { font-size: 15px; font-weight: 600; } .strong { font-weight: 600; }
 .grid { stroke: #d1d9e0; stroke-width: 1; } .host { stroke: #1f2328; stroke-width: 1.5; }
 .spread { stroke: #1f2328; stroke-width: 1; opacity: 0.55; }

@@ -64,10 +64,10 @@ impl Counts {
             match (row["program"].as_str(), row["reason"].as_str()) {
                 (Some("from_pod"), Some("replayed")) => counts.sent_on += packets,
                 (Some("from_underlay" | "from_l3_tunnel"), Some("replayed")) => {
-                    counts.delivered += packets
+                    counts.delivered += packets;
                 }
                 (Some("to_underlay"), Some("learned" | "not_followed" | "tcp_control")) => {
-                    counts.outward += packets
+                    counts.outward += packets;
                 }
                 (Some("to_l3_tunnel"), Some("self_sent")) => {}
                 (Some("to_tunnel"), Some("encapsulated")) => {
@@ -313,7 +313,13 @@ mod tests {
 
     #[test]
     fn counts_are_read_by_program_and_reason() {
-        let row = |program, reason, packets: u64| json!({"program": program, "reason": reason, "packets": packets});
+        let row = |program, reason, packets: u64| {
+            json!({
+                "program": program,
+                "reason": reason,
+                "packets": packets,
+            })
+        };
         let dump = json!({"stats": [
             row("from_pod", "replayed", 1),
             row("from_underlay", "replayed", 2),

@@ -27,10 +27,13 @@ pub const STATE: &str = "/var/lib/cni/flannel";
 /// The directory in which host-local keeps the addresses of the list that the manifest installs.
 const LEASES: &str = "/var/lib/cni/networks/cbr0";
 /// The `subnet.env` that the agent of a node with both families writes.
-pub const DUAL: &str = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/24\nFLANNEL_IPV6_NETWORK=fd00:10:244::/56\n\
-                        FLANNEL_IPV6_SUBNET=fd00:10:244:7::1/64\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ=true\n";
+pub const DUAL: &str = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/24\n\
+    FLANNEL_IPV6_NETWORK=fd00:10:244::/56\n\
+    FLANNEL_IPV6_SUBNET=fd00:10:244:7::1/64\nFLANNEL_MTU=1400\n\
+    FLANNEL_IPMASQ=true\n";
 /// The `subnet.env` that the agent of a node with IPv4 writes.
-pub const V4: &str = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/24\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ=true\n";
+pub const V4: &str = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/24\n\
+    FLANNEL_MTU=1400\nFLANNEL_IPMASQ=true\n";
 
 /// A plugin of an earlier version.
 const OLDER: &str = r#"#!/bin/sh

@@ -34,6 +34,18 @@ const LINES: [(&str, Option<&str>); 4] = [
     ("mode fast", Some("fast")),
 ];
 
+const TITLES: [&str; 9] = [
+    "",
+    "TCP stream",
+    "CPU",
+    "TCP RR",
+    "CPU",
+    "UDP RR",
+    "CPU",
+    "eBPF: a",
+    "c",
+];
+
 /// The ends of the measurements of one row.
 struct Ends<'a> {
     from: &'a Host,
@@ -78,18 +90,7 @@ pub(super) fn compare(page: &mut Page, cluster: &Cluster) -> Result<()> {
             )?);
         }
     }
-    let titles = [
-        "",
-        "TCP stream",
-        "CPU",
-        "TCP RR",
-        "CPU",
-        "UDP RR",
-        "CPU",
-        "eBPF: a",
-        "c",
-    ];
-    let mut rows = vec![row(titles)];
+    let mut rows = vec![row(TITLES)];
     for ((title, mode), rounds) in LINES.iter().zip(&rounds) {
         rows.push(cells(title, rounds));
         for (node, at) in [("a", 0), ("c", 1)] {
@@ -103,6 +104,13 @@ pub(super) fn compare(page: &mut Page, cluster: &Cluster) -> Result<()> {
     }
     page.line(&table(&rows));
     page.gap();
+    explain(page);
+    conclude(page, &rounds);
+    Ok(())
+}
+
+/// The meaning of the columns.
+fn explain(page: &mut Page) {
     page.line(&format!(
         "Medians of {ROUNDS} rounds in turns. RR: request and response. CPU: what all CPUs worked \
          for a"
@@ -114,6 +122,10 @@ pub(super) fn compare(page: &mut Page, cluster: &Cluster) -> Result<()> {
     page.line(
         "rates. eBPF: packets that the programs carried on a and c; a segmented one counts once.",
     );
+}
+
+/// A statement on speed, unless the machine was busy.
+fn conclude(page: &mut Page, rounds: &[Vec<Round>; LINES.len()]) {
     let spread = rounds
         .iter()
         .map(|rounds| spread(rounds))
@@ -129,7 +141,6 @@ pub(super) fn compare(page: &mut Page, cluster: &Cluster) -> Result<()> {
             "requests take {ratio:.2} times as long in mode kernel as in mode fast"
         ));
     }
-    Ok(())
 }
 
 fn measure(cluster: &Cluster, ends: &Ends<'_>) -> Result<Round> {

@@ -233,7 +233,11 @@ fn kubelet_config(name: &str, credentials: &Credentials) -> String {
         "clusterDomain": "cluster.local",
         "featureGates": { DUAL_STACK: true },
         "failSwapOn": false,
-        "evictionHard": { "memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%" },
+        "evictionHard": {
+            "memory.available": "100Mi",
+            "nodefs.available": "1%",
+            "imagefs.available": "1%",
+        },
         "imageGCHighThresholdPercent": 100,
         "oomScoreAdj": 0,
         "syncFrequency": "10s",

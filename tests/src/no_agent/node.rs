@@ -345,7 +345,8 @@ impl Drop for BareNode {
 
 fn write_subnet_env(node: &Node, number: u8) -> Result<()> {
     let text = format!(
-        "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.{number}.1/24\nFLANNEL_MTU={MTU}\nFLANNEL_IPMASQ=false\n"
+        "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.{number}.1/24\nFLANNEL_MTU={MTU}\n\
+         FLANNEL_IPMASQ=false\n"
     );
     fs::create_dir_all(node.outside_path(STATE))?;
     Ok(fs::write(

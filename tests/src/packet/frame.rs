@@ -115,7 +115,10 @@ pub fn is_later_fragment(ip: &LaxIpSlice<'_>) -> bool {
     match ip {
         LaxIpSlice::Ipv4(ip) => ip.header().fragments_offset().value() != 0,
         LaxIpSlice::Ipv6(ip) => ip.extensions().clone().into_iter().any(|extension| {
-            matches!(extension, Ipv6ExtensionSlice::Fragment(fragment) if fragment.fragment_offset().value() != 0)
+            matches!(
+                extension,
+                Ipv6ExtensionSlice::Fragment(fragment) if fragment.fragment_offset().value() != 0,
+            )
         }),
     }
 }

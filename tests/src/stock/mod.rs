@@ -37,7 +37,8 @@ fn tunnel(host: &Host, number: u8, local: &str, mac: &str) -> Result<()> {
 
 fn subnet_env(host: &Host, number: u8, masquerade: bool) -> Result<()> {
     let text = format!(
-        "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.{number}.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ={masquerade}\n"
+        "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.{number}.1/24\nFLANNEL_MTU=1450\n\
+         FLANNEL_IPMASQ={masquerade}\n"
     );
     write_env(host, &text)
 }
@@ -82,7 +83,8 @@ fn device_ipv6(host: &Host, number: u8, local: &str, mac: &str) -> Result<()> {
     host.sh(&format!("ip address add {base}/128 dev flannel-v6.1 nodad"))?;
     host.sh("ip link set flannel-v6.1 up")?;
     let text = format!(
-        "FLANNEL_IPV6_NETWORK=fd00:10:244::/48\nFLANNEL_IPV6_SUBNET={base}1/64\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"
+        "FLANNEL_IPV6_NETWORK=fd00:10:244::/48\nFLANNEL_IPV6_SUBNET={base}1/64\nFLANNEL_MTU=1450\n\
+         FLANNEL_IPMASQ=false\n"
     );
     write_env(host, &text)
 }

@@ -18,7 +18,15 @@ pub(super) fn ok(object: &Value) -> Response<Body> {
 }
 
 pub(super) fn status(code: u16, reason: &str, message: &str) -> Value {
-    json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason, "message": message })
+    json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message,
+    })
 }
 
 pub(super) fn failure(code: u16, reason: &str, message: &str) -> Response<Body> {

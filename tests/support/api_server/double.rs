@@ -11,7 +11,10 @@ use std::{
 };
 
 use http_body_util::BodyExt as _;
-use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    Request, Response, body::Incoming, http::request::Parts, server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::{
@@ -193,33 +196,7 @@ async fn answer(
         .await
         .map(http_body_util::Collected::to_bytes)
         .unwrap_or_default();
-    let mut asked = format!("{} {}", parts.method, parts.uri);
-    let is_watch = parts
-        .uri
-        .query()
-        .is_some_and(|query| query.contains("watch=true"));
-    if parts.uri.path() == "/api/v1/nodes" && !is_watch {
-        asked.push_str(super::LIST);
-    }
-    let agent = parts
-        .headers
-        .get("user-agent")
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
-    let (unanswered, authorised) = {
-        let mut state = shared.lock();
-        state.requests.push((Instant::now(), asked));
-        state.user_agents.insert(agent.to_owned());
-        let sent = parts
-            .headers
-            .get("authorization")
-            .and_then(|value| value.to_str().ok());
-        let wanted = state.token.as_ref().map(|token| format!("Bearer {token}"));
-        (
-            state.unanswered,
-            wanted.is_none() || wanted.as_deref() == sent,
-        )
-    };
+    let (unanswered, authorised) = record(&shared, &parts);
     shared.changed.send_modify(|count| *count += 1);
     if unanswered == Unanswered::All {
         std::future::pending::<()>().await;
@@ -242,38 +219,7 @@ async fn answer(
         .collect();
     let query = Query(parts.uri.query().unwrap_or_default());
     Ok(match (parts.method.as_str(), path.as_slice()) {
-        ("GET", ["nodes"]) if shared.lock().refused == Some("nodes") => {
-            failure(503, "ServiceUnavailable", "no node can be read now")
-        }
-        ("GET", ["namespaces", namespace, "pods", name]) => {
-            let pod = shared
-                .lock()
-                .pods
-                .get(&format!("{namespace}/{name}"))
-                .cloned();
-            pod.map_or_else(
-                || failure(404, "NotFound", &format!("pods {name:?} not found")),
-                |pod| ok(&pod),
-            )
-        }
-        ("GET", ["nodes", name]) => {
-            let node = shared.lock().nodes.get(*name).cloned();
-            node.map_or_else(
-                || failure(404, "NotFound", &format!("nodes {name:?} not found")),
-                |node| ok(&node),
-            )
-        }
-        ("GET", ["nodes"]) if query.get("watch") == Some("true") => {
-            stream::open(&shared, &query, Asked::Nodes(query.single_node()))
-        }
-        ("GET", ["pods"]) if shared.lock().refused == Some("pods") => {
-            failure(403, "Forbidden", "pods is forbidden")
-        }
-        ("GET", ["pods"]) if query.get("watch") == Some("true") => {
-            stream::open(&shared, &query, Asked::Pods(query.node()))
-        }
-        ("GET", ["pods"]) => list_pods(&shared, &query),
-        ("GET", ["nodes"]) => list(&shared, &query),
+        ("GET", path) => read(&shared, &parts, path, &query),
         ("POST", ["namespaces", "default", "events"])
             if shared.lock().refused != Some("events") =>
         {
@@ -283,11 +229,10 @@ async fn answer(
             )
         }
         ("PATCH", ["nodes", name, "status"]) => {
-            let kind = parts
-                .headers
-                .get("content-type")
-                .and_then(|value| value.to_str().ok());
-            assert_eq!(kind, Some("application/strategic-merge-patch+json"));
+            assert_eq!(
+                header(&parts, "content-type"),
+                Some("application/strategic-merge-patch+json")
+            );
             let answer = patch(
                 &shared,
                 name,
@@ -298,12 +243,83 @@ async fn answer(
             }
             answer
         }
-        (method, _) => failure(
-            403,
-            "Forbidden",
-            &format!("flannel may not {method} {}", parts.uri.path()),
-        ),
+        _ => forbidden(&parts),
     })
+}
+
+fn header<'a>(parts: &'a Parts, name: &str) -> Option<&'a str> {
+    parts
+        .headers
+        .get(name)
+        .and_then(|value| value.to_str().ok())
+}
+
+/// Notes the request. Returns the requests that are not answered, and true if this one has the
+/// token that is asked for.
+fn record(shared: &Shared, parts: &Parts) -> (Unanswered, bool) {
+    let mut asked = format!("{} {}", parts.method, parts.uri);
+    let is_watch = parts
+        .uri
+        .query()
+        .is_some_and(|query| query.contains("watch=true"));
+    if parts.uri.path() == "/api/v1/nodes" && !is_watch {
+        asked.push_str(super::LIST);
+    }
+    let agent = header(parts, "user-agent").unwrap_or_default();
+    let mut state = shared.lock();
+    state.requests.push((Instant::now(), asked));
+    state.user_agents.insert(agent.to_owned());
+    let sent = header(parts, "authorization");
+    let wanted = state.token.as_ref().map(|token| format!("Bearer {token}"));
+    let authorised = wanted.is_none() || wanted.as_deref() == sent;
+    (state.unanswered, authorised)
+}
+
+fn read(shared: &Arc<Shared>, parts: &Parts, path: &[&str], query: &Query<'_>) -> Response<Body> {
+    match path {
+        ["nodes"] if shared.lock().refused == Some("nodes") => {
+            failure(503, "ServiceUnavailable", "no node can be read now")
+        }
+        ["namespaces", namespace, "pods", name] => {
+            let pod = shared
+                .lock()
+                .pods
+                .get(&format!("{namespace}/{name}"))
+                .cloned();
+            pod.map_or_else(
+                || failure(404, "NotFound", &format!("pods {name:?} not found")),
+                |pod| ok(&pod),
+            )
+        }
+        ["nodes", name] => {
+            let node = shared.lock().nodes.get(*name).cloned();
+            node.map_or_else(
+                || failure(404, "NotFound", &format!("nodes {name:?} not found")),
+                |node| ok(&node),
+            )
+        }
+        ["nodes"] if query.get("watch") == Some("true") => {
+            stream::open(shared, query, Asked::Nodes(query.single_node()))
+        }
+        ["pods"] if shared.lock().refused == Some("pods") => {
+            failure(403, "Forbidden", "pods is forbidden")
+        }
+        ["pods"] if query.get("watch") == Some("true") => {
+            stream::open(shared, query, Asked::Pods(query.node()))
+        }
+        ["pods"] => list_pods(shared, query),
+        ["nodes"] => list(shared, query),
+        _ => forbidden(parts),
+    }
+}
+
+fn forbidden(parts: &Parts) -> Response<Body> {
+    let (method, path) = (&parts.method, parts.uri.path());
+    failure(
+        403,
+        "Forbidden",
+        &format!("flannel may not {method} {path}"),
+    )
 }
 
 /// A query string with values that need no decoding.
@@ -347,11 +363,9 @@ impl Query<'_> {
 /// show, which real servers keep out, and which a watch from that version repeats.
 fn list(shared: &Shared, query: &Query<'_>) -> Response<Body> {
     let mut state = shared.lock();
-    let wanted = query
-        .get("resourceVersion")
-        .and_then(|version| version.parse::<u64>().ok());
-    let from_cache = match (wanted, query.get("resourceVersionMatch")) {
-        (Some(wanted), Some("NotOlderThan")) if wanted > state.version => {
+    let from_cache = match is_from_cache(query, state.version) {
+        Ok(from_cache) => from_cache,
+        Err(wanted) => {
             return failure(
                 504,
                 "Timeout",
@@ -361,9 +375,6 @@ fn list(shared: &Shared, query: &Query<'_>) -> Response<Body> {
                 ),
             );
         }
-        (Some(0), None) | (Some(_), Some("NotOlderThan")) => true,
-        (None, None) => false,
-        other => panic!("a list of {other:?}"),
     };
     let limit = query
         .get("limit")
@@ -409,6 +420,19 @@ fn list(shared: &Shared, query: &Query<'_>) -> Response<Body> {
     let text =
         format!(r#"{{"kind":"NodeList","apiVersion":"v1","metadata":{meta},"items":[{items}]}}"#);
     Response::new(whole(text))
+}
+
+/// Returns true if the cache serves the list; the wanted version if the cache is not as new.
+fn is_from_cache(query: &Query<'_>, version: u64) -> Result<bool, u64> {
+    let wanted = query
+        .get("resourceVersion")
+        .and_then(|version| version.parse::<u64>().ok());
+    match (wanted, query.get("resourceVersionMatch")) {
+        (Some(wanted), Some("NotOlderThan")) if wanted > version => Err(wanted),
+        (Some(0), None) | (Some(_), Some("NotOlderThan")) => Ok(true),
+        (None, None) => Ok(false),
+        other => panic!("a list of {other:?}"),
+    }
 }
 
 /// From memory, whole: by the version 0, for which a real server does not search what it has

@@ -244,9 +244,20 @@ impl State {
             .iter()
             .map(|address| json!({ "ip": address }))
             .collect();
-        let meta = json!({ "namespace": "default", "name": name, "resourceVersion": self.version.to_string(), "annotations": annotations });
+        let meta = json!({
+            "namespace": "default",
+            "name": name,
+            "resourceVersion": self.version.to_string(),
+            "annotations": annotations,
+        });
         let status = json!({ "phase": "Running", "podIPs": addresses });
-        let pod = json!({ "kind": "Pod", "apiVersion": "v1", "metadata": meta, "spec": { "nodeName": node }, "status": status });
+        let pod = json!({
+            "kind": "Pod",
+            "apiVersion": "v1",
+            "metadata": meta,
+            "spec": { "nodeName": node },
+            "status": status,
+        });
         let known = self
             .pods
             .insert(format!("default/{name}"), pod.clone())

@@ -221,7 +221,7 @@ impl<'a> Go<'a> {
         }
         self.setup
             .run_observed(self.go().args(["build", "-v"]).args(named), |line| {
-                packages.count(line)
+                packages.count(line);
             })
     }
 

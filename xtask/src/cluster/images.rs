@@ -152,7 +152,10 @@ impl<'a> Images<'a> {
                 )?;
                 (
                     &WEB_SERVERS,
-                    json!({ "Env": [SEARCH_PATH], "Cmd": ["httpd", "-f", "-p", "80", "-h", "/www"] }),
+                    json!({
+                        "Env": [SEARCH_PATH],
+                        "Cmd": ["httpd", "-f", "-p", "80", "-h", "/www"],
+                    }),
                 )
             }
             _ => {

@@ -43,7 +43,11 @@ impl Blob {
     }
 
     fn descriptor(&self, media_type: &str) -> Value {
-        json!({ "mediaType": media_type, "digest": format!("sha256:{}", self.digest), "size": self.bytes })
+        json!({
+            "mediaType": media_type,
+            "digest": format!("sha256:{}", self.digest),
+            "size": self.bytes,
+        })
     }
 
     fn path(&self) -> String {
@@ -194,7 +198,12 @@ impl Layout<'_> {
             .iter()
             .map(|layer| layer.compressed.descriptor(LAYER))
             .collect();
-        json!({ "schemaVersion": 2, "mediaType": MANIFEST, "config": config.descriptor(CONFIG), "layers": layers })
+        json!({
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": config.descriptor(CONFIG),
+            "layers": layers,
+        })
     }
 
     /// containerd takes the whole name, others the tag.

@@ -120,9 +120,9 @@ fn remove_directories(below: &Path, name: &str) -> anyhow::Result<()> {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
             if entry.file_name() == name {
-                remove(&entry.path())?
+                remove(&entry.path())?;
             } else {
-                remove_directories(&entry.path(), name)?
+                remove_directories(&entry.path(), name)?;
             }
         }
     }
@@ -141,9 +141,9 @@ fn keep_licences(docs: &Path) -> anyhow::Result<()> {
                 continue;
             }
             if path.is_dir() && !path.is_symlink() {
-                remove(&path)?
+                remove(&path)?;
             } else {
-                fs::remove_file(&path)?
+                fs::remove_file(&path)?;
             }
         }
     }

@@ -68,7 +68,7 @@ pub(super) fn split_comment(line: &str) -> (&str, &str) {
                     && bytes.get(at + 1) == Some(&b'"')
                     && bytes.get(at + 2) == Some(&b'\'') =>
             {
-                at += 2
+                at += 2;
             }
             b'/' if !in_string && bytes.get(at + 1) == Some(&b'/') => return line.split_at(at),
             _ => {}

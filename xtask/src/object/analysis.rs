@@ -152,10 +152,10 @@ impl Analysis<'_> {
         match instruction.operation() {
             Operation::Move { is_wide, operand } => state.set(to, moved(state, is_wide, operand)),
             Operation::Add(operand) => {
-                state.set(to, state.register(to).plus(value(state, operand), 1))
+                state.set(to, state.register(to).plus(value(state, operand), 1));
             }
             Operation::Subtract(operand) => {
-                state.set(to, state.register(to).plus(value(state, operand), -1))
+                state.set(to, state.register(to).plus(value(state, operand), -1));
             }
             Operation::Compute => state.set(to, Value::Other),
             Operation::LoadWide => state.set(

@@ -64,7 +64,7 @@ impl Steps {
         let line = format!("{} [{}/{}]: {what}", self.phase, self.done + 1, self.total);
         self.run(what, || {
             let report = |elapsed: Duration| {
-                println!("{line}: {}, {:.0} s", progress(), elapsed.as_secs_f32())
+                println!("{line}: {}, {:.0} s", progress(), elapsed.as_secs_f32());
             };
             while_reporting(INTERVAL, report, step)
         })

@@ -130,9 +130,8 @@ mod tests {
         text.parse().expect("a prefix")
     }
 
-    #[test]
-    fn a_peer_has_flannels_three_policies() {
-        let node = Node {
+    fn node() -> Node {
+        Node {
             network: PodNetwork {
                 prefix: net("10.5.0.0/16"),
                 subnet_len: 24,
@@ -142,7 +141,30 @@ mod tests {
             external: 2,
             tunnel: None,
             port_range: (32768, 60999),
+        }
+    }
+
+    fn row(
+        direction: PolicyDirection,
+        [src, dst]: [&str; 2],
+        [from, to]: [&str; 2],
+    ) -> (TunnelPolicyKey, TunnelPolicy) {
+        let key = TunnelPolicyKey {
+            direction,
+            src: net(src),
+            dst: net(dst),
         };
+        let policy = TunnelPolicy {
+            src: ip(from),
+            dst: ip(to),
+            reqid: 11,
+            priority: 0,
+        };
+        (key, policy)
+    }
+
+    #[test]
+    fn a_peer_has_flannels_three_policies() {
         let peer = Peer {
             subnet: net("10.5.9.0/24"),
             public_ip: ip("192.0.2.9"),
@@ -150,39 +172,22 @@ mod tests {
             key: "10.5.9.0-24".into(),
         };
         let desired = Ipsec { udp_encap: false }.desired(
-            &node,
+            &node(),
             &[PeerWay {
                 peer,
                 way: Way::Ipsec,
             }],
         );
-        let row = |direction, src, dst, from, to| {
-            let key = TunnelPolicyKey {
-                direction,
-                src: net(src),
-                dst: net(dst),
-            };
-            (
-                key,
-                TunnelPolicy {
-                    src: ip(from),
-                    dst: ip(to),
-                    reqid: 11,
-                    priority: 0,
-                },
-            )
-        };
         let (own, peers) = ("10.5.1.0/24", "10.5.9.0/24");
+        let ends = ["192.0.2.9", "192.0.2.1"];
         let policies = [
-            row(PolicyDirection::Out, own, peers, "192.0.2.1", "192.0.2.9"),
-            row(PolicyDirection::In, peers, own, "192.0.2.9", "192.0.2.1"),
             row(
-                PolicyDirection::Forward,
-                peers,
-                own,
-                "192.0.2.9",
-                "192.0.2.1",
+                PolicyDirection::Out,
+                [own, peers],
+                ["192.0.2.1", "192.0.2.9"],
             ),
+            row(PolicyDirection::In, [peers, own], ends),
+            row(PolicyDirection::Forward, [peers, own], ends),
         ];
         assert!(
             policies

@@ -46,7 +46,10 @@ pub enum IpsecError {
         problem: String,
     },
     /// It was tried a short time ago.
-    #[error("charon is started again in {}: {problem}", flannel_host::duration::format(wait.as_secs() + 1))]
+    #[error(
+        "charon is started again in {}: {problem}",
+        flannel_host::duration::format(wait.as_secs() + 1),
+    )]
     Waiting {
         /// The time until then.
         wait: Duration,

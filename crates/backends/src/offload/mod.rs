@@ -117,7 +117,7 @@ impl Offloads {
             match device {
                 Ok(device) => self.known.extend(device.map(|device| (index, device))),
                 Err(error) => {
-                    tracing::debug!(error = chain(&error), "offload settings are not known")
+                    tracing::debug!(error = chain(&error), "offload settings are not known");
                 }
             }
         }

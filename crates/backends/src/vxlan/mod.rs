@@ -115,7 +115,8 @@ impl Backend for Vxlan {
                     _ if !node.network.has_peer_map() => Err(NotPlain::NoPeerMap {
                         subnets: node.network.subnet_count(),
                     }),
-                    // The programs cannot compute the checksum of what the kernel will cut into segments.
+                    // The programs cannot compute the checksum of what the kernel will cut into
+                    // segments.
                     Some(vtep) if peer.public_ip.is_ipv6() && !vtep.zero_checksum_v6 => {
                         Err(NotPlain::WantsChecksum)
                     }

@@ -37,7 +37,11 @@ pub enum WireguardError {
         error: io::Error,
     },
     /// The process refused.
-    #[error("the process at {} refused: {}", socket.display(), io::Error::from_raw_os_error(*errno))]
+    #[error(
+        "the process at {} refused: {}",
+        socket.display(),
+        io::Error::from_raw_os_error(*errno),
+    )]
     Refused {
         /// Its socket.
         socket: PathBuf,

@@ -229,7 +229,8 @@ mod tests {
         };
         let text = lines(identity(&SecretKey([9; KEY_LEN]), 51820))
             + &lines(peer(&key, &wanted()))
-            + "last_handshake_time_sec=1700000000\nlast_handshake_time_nsec=5\nrx_bytes=7\ntx_bytes=8\nprotocol_version=1\n";
+            + "last_handshake_time_sec=1700000000\nlast_handshake_time_nsec=5\nrx_bytes=7\n\
+                tx_bytes=8\nprotocol_version=1\n";
         let device = device(&text).expect("a device");
         assert_eq!(
             (device.private_key, device.port),
@@ -289,7 +290,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_answer_makes_it_panic(text in "(private_key|public_key|endpoint|allowed_ip|errno|rx_bytes)?=?[ -~\n]{0,80}") {
+        fn no_answer_makes_it_panic(
+            text in "(private_key|public_key|endpoint|allowed_ip|errno|rx_bytes)?=?[ -~\n]{0,80}",
+        ) {
             let _ = device(&text);
             let _ = split(&text);
         }

@@ -113,7 +113,10 @@ impl AliEntry {
     }
 
     fn leads_to(&self, instance: &str) -> bool {
-        matches!(&self.next_hops.next_hop[..], [hop] if hop.next_hop_type == INSTANCE && hop.next_hop_id == instance)
+        matches!(
+            &self.next_hops.next_hop[..],
+            [hop] if hop.next_hop_type == INSTANCE && hop.next_hop_id == instance,
+        )
     }
 
     /// The identifier of the next hop, by which a route is deleted.

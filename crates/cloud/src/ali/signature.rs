@@ -158,9 +158,11 @@ mod tests {
             .body()
             .split_once("&Signature=")
             .expect("a signature");
-        let expected = "AccessKeyId=testid&Action=CreateRouteEntry&DestinationCidrBlock=10.5.7.0%2F24&Format=JSON&\
-                        RegionId=cn-beijing&SecurityToken=of-a-role&SignatureMethod=HMAC-SHA1&SignatureNonce=once&\
-                        SignatureVersion=1.0&Timestamp=2016-02-23T12%3A46%3A24Z&Version=2016-04-28";
+        let expected = "AccessKeyId=testid&Action=CreateRouteEntry&\
+            DestinationCidrBlock=10.5.7.0%2F24&Format=JSON&\
+            RegionId=cn-beijing&SecurityToken=of-a-role&SignatureMethod=HMAC-SHA1&\
+            SignatureNonce=once&\
+            SignatureVersion=1.0&Timestamp=2016-02-23T12%3A46%3A24Z&Version=2016-04-28";
         assert_eq!(query, expected);
         assert!(
             signature.ends_with("%3D") && !request.body().contains("testsecret"),

@@ -199,7 +199,8 @@ mod tests {
 
     fn error(code: &str, message: &str) -> String {
         format!(
-            "<?xml version=\"1.0\"?><Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error>\
+            "<?xml version=\"1.0\"?><Response><Errors><Error><Code>{code}</Code><Message>\
+             {message}</Message></Error>\
              </Errors><RequestID>ea966190-f9aa-478e-9ede-example</RequestID></Response>"
         )
     }

@@ -116,7 +116,8 @@ mod tests {
             ("DestinationCidrBlock", "10.5.7.0/24"),
         ];
         let request = signed(&api, &keys, at, Action::CreateRoute, &parameters).expect("signed");
-        let form = "Action=CreateRoute&Version=2016-11-15&RouteTableId=rtb-1&DestinationCidrBlock=10.5.7.0%2F24";
+        let form = "Action=CreateRoute&Version=2016-11-15&RouteTableId=rtb-1&\
+            DestinationCidrBlock=10.5.7.0%2F24";
         assert_eq!(request.body(), form);
         assert_eq!(
             (request.method().as_str(), request.uri().path()),

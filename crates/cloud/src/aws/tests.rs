@@ -111,8 +111,9 @@ async fn a_full_table_is_explained_with_its_size() {
         ),
         "{error}"
     );
-    let expected = "Action=CreateRoute&Version=2016-11-15&RouteTableId=rtb-1&DestinationCidrBlock=10.5.7.0%2F24&\
-                    NetworkInterfaceId=eni-1";
+    let expected = "Action=CreateRoute&Version=2016-11-15&RouteTableId=rtb-1&\
+        DestinationCidrBlock=10.5.7.0%2F24&\
+        NetworkInterfaceId=eni-1";
     assert_eq!(requests.await.expect("requests"), [expected]);
 }
 
@@ -189,7 +190,8 @@ async fn the_main_table_serves_a_subnet_without_one() {
         requests[0].ends_with("&Filter.1.Name=association.subnet-id&Filter.1.Value.1=subnet-1"),
         "{requests:?}"
     );
-    let main = "&Filter.1.Name=vpc-id&Filter.1.Value.1=vpc-1&Filter.2.Name=association.main&Filter.2.Value.1=true";
+    let main = "&Filter.1.Name=vpc-id&Filter.1.Value.1=vpc-1&Filter.2.Name=association.main&\
+        Filter.2.Value.1=true";
     assert!(requests[1].ends_with(main), "{requests:?}");
 }
 
@@ -197,7 +199,8 @@ async fn the_main_table_serves_a_subnet_without_one() {
 async fn a_recorded_route_that_leads_elsewhere_stays() {
     let other = "<a><routeTableSet><item><routeTableId>rtb-1</routeTableId><routeSet><item>\
                  <destinationCidrBlock>10.5.7.0/24</destinationCidrBlock><networkInterfaceId>eni-2\
-                 </networkInterfaceId><origin>CreateRoute</origin></item></routeSet></item></routeTableSet></a>";
+                 </networkInterfaceId><origin>CreateRoute</origin></item></routeSet></item>\
+                 </routeTableSet></a>";
     let (mut aws, requests) =
         client(vec![(200, other), (400, "InvalidRouteTableID.NotFound")]).await;
     let route = aws.record(&place(), "rtb-1", SUBNET.parse().expect("a prefix"));

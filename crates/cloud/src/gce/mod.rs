@@ -428,12 +428,13 @@ mod tests {
             is_shared: false,
         };
         let destination = "10.5.7.0/24".parse().expect("a prefix");
+        let compute = "https://www.googleapis.com/compute/v1";
         let expected = json!({
             "name": "flannel-10-5-7-0-24",
             "destRange": "10.5.7.0/24",
-            "network": "https://www.googleapis.com/compute/v1/projects/p1/global/networks/default",
+            "network": format!("{compute}/projects/p1/global/networks/default"),
             "priority": 1000,
-            "nextHopInstance": "https://www.googleapis.com/compute/v1/projects/p1/zones/z/instances/n1",
+            "nextHopInstance": format!("{compute}/projects/p1/zones/z/instances/n1"),
         });
         assert_eq!(route(&place, destination), expected);
         place.is_shared = true;

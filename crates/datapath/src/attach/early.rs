@@ -96,7 +96,7 @@ impl EarlyGuard {
         let reason = applied.err().map(|error| chain(&error));
         match (&reason, self.requested) {
             (None, _) if wanted.is_some() => {
-                tracing::info!(ifindex = wanted, "the guard is at the driver, by XDP")
+                tracing::info!(ifindex = wanted, "the guard is at the driver, by XDP");
             }
             (Some(reason), XdpGuardMode::Native) => {
                 tracing::error!(

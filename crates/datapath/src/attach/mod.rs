@@ -182,7 +182,12 @@ impl Attachments {
             match self.attach(hook) {
                 Ok(()) => {
                     left -= usize::from(hook.is_on_pod());
-                    tracing::info!(program = hook.program.name(), device = hook.ifname, kind = ?self.kind, "attached");
+                    tracing::info!(
+                        program = hook.program.name(),
+                        device = hook.ifname,
+                        kind = ?self.kind,
+                        "attached"
+                    );
                     self.done.insert(hook.clone());
                 }
                 Err(error) => failed.push((hook.clone(), error)),
@@ -242,7 +247,7 @@ impl Attachments {
                 &self.pins.link(hook.program, hook.ifindex),
             )?,
             AttachKind::Clsact => {
-                clsact::attach(&mut program, hook, handle(self.tag), &mut self.ledger)?
+                clsact::attach(&mut program, hook, handle(self.tag), &mut self.ledger)?;
             }
         }
         match self.kind {

@@ -53,67 +53,70 @@ fn rules_for_single_packets_are_found_where_pods_packets_pass() {
     );
 }
 
+/// Rules, and those of them that are found.
+const RULES: [(&str, &str); 18] = [
+    (
+        "-A OUTPUT -m length --length 0:100 -j DROP",
+        "ip filter OUTPUT (length) for tunnel packets",
+    ),
+    (
+        "-A OUTPUT -p udp -m udp --dport 8472 -m length --length 0:100",
+        "ip filter OUTPUT (length) for tunnel packets",
+    ),
+    (
+        "-A OUTPUT -p udp -m udp --dport 8000:9000 -m u32 --u32 0=0",
+        "ip filter OUTPUT (u32) for tunnel packets",
+    ),
+    (
+        "-A OUTPUT -p udp -m udp ! --dport 53 -m u32 --u32 0=0",
+        "ip filter OUTPUT (u32) for tunnel packets",
+    ),
+    ("-A OUTPUT -p tcp -m length --length 0:100", ""),
+    (
+        "-A OUTPUT -p udp -m udp --dport 53 -m length --length 0:100",
+        "",
+    ),
+    (
+        "-A OUTPUT -p udp -m udp ! --dport 8472 -m length --length 0:100",
+        "",
+    ),
+    (
+        "-A OUTPUT -p udp -m multiport --dports 53,67 -m length --length 0:100",
+        "",
+    ),
+    (
+        "-A OUTPUT -p udp -m udp --sport 40000:50000 -j DROP",
+        "ip filter OUTPUT (source port) for tunnel packets",
+    ),
+    ("-A OUTPUT -p udp -m udp --sport 53 -j DROP", ""),
+    (
+        "-A INPUT -p udp -m udp --sport 40000:50000 -j DROP",
+        "ip filter INPUT (source port) for tunnel packets",
+    ),
+    (
+        "-A INPUT -m length --length 0:100",
+        "ip filter INPUT (length) for tunnel packets",
+    ),
+    ("-A OUTPUT -m dscp --dscp 0x2e -j DROP", ""),
+    ("-A OUTPUT -m ttl --ttl-lt 3 -j DROP", ""),
+    (
+        "-A OUTPUT -j HMARK --hmark-mod 2",
+        "ip filter OUTPUT (HMARK) for tunnel packets",
+    ),
+    ("-A FORWARD -j HMARK --hmark-mod 2", ""),
+    (
+        "-A POSTROUTING -m u32 --u32 0=0",
+        "ip filter POSTROUTING (u32)",
+    ),
+    (
+        "-A POSTROUTING -m u32 --u32 0=0\n-A POSTROUTING -j HMARK --hmark-mod 2",
+        "ip filter POSTROUTING (u32) and (HMARK) for tunnel packets",
+    ),
+];
+
 #[test]
 fn rules_tunnel_packets_meet_are_found_unless_they_are_for_others() {
-    for (line, found) in [
-        (
-            "-A OUTPUT -m length --length 0:100 -j DROP",
-            "ip filter OUTPUT (length) for tunnel packets",
-        ),
-        (
-            "-A OUTPUT -p udp -m udp --dport 8472 -m length --length 0:100",
-            "ip filter OUTPUT (length) for tunnel packets",
-        ),
-        (
-            "-A OUTPUT -p udp -m udp --dport 8000:9000 -m u32 --u32 0=0",
-            "ip filter OUTPUT (u32) for tunnel packets",
-        ),
-        (
-            "-A OUTPUT -p udp -m udp ! --dport 53 -m u32 --u32 0=0",
-            "ip filter OUTPUT (u32) for tunnel packets",
-        ),
-        ("-A OUTPUT -p tcp -m length --length 0:100", ""),
-        (
-            "-A OUTPUT -p udp -m udp --dport 53 -m length --length 0:100",
-            "",
-        ),
-        (
-            "-A OUTPUT -p udp -m udp ! --dport 8472 -m length --length 0:100",
-            "",
-        ),
-        (
-            "-A OUTPUT -p udp -m multiport --dports 53,67 -m length --length 0:100",
-            "",
-        ),
-        (
-            "-A OUTPUT -p udp -m udp --sport 40000:50000 -j DROP",
-            "ip filter OUTPUT (source port) for tunnel packets",
-        ),
-        ("-A OUTPUT -p udp -m udp --sport 53 -j DROP", ""),
-        (
-            "-A INPUT -p udp -m udp --sport 40000:50000 -j DROP",
-            "ip filter INPUT (source port) for tunnel packets",
-        ),
-        (
-            "-A INPUT -m length --length 0:100",
-            "ip filter INPUT (length) for tunnel packets",
-        ),
-        ("-A OUTPUT -m dscp --dscp 0x2e -j DROP", ""),
-        ("-A OUTPUT -m ttl --ttl-lt 3 -j DROP", ""),
-        (
-            "-A OUTPUT -j HMARK --hmark-mod 2",
-            "ip filter OUTPUT (HMARK) for tunnel packets",
-        ),
-        ("-A FORWARD -j HMARK --hmark-mod 2", ""),
-        (
-            "-A POSTROUTING -m u32 --u32 0=0",
-            "ip filter POSTROUTING (u32)",
-        ),
-        (
-            "-A POSTROUTING -m u32 --u32 0=0\n-A POSTROUTING -j HMARK --hmark-mod 2",
-            "ip filter POSTROUTING (u32) and (HMARK) for tunnel packets",
-        ),
-    ] {
+    for (line, found) in RULES {
         assert_eq!(in_filter(line).join("; "), found, "{line}");
     }
     let rules = parse("*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m length --length 5\n");

@@ -129,7 +129,12 @@ fn flag_tests(relation: Relation, mask: Option<u64>, values: &Values) -> Vec<Fla
         .map(|value| flag_test(relation, mask, *value))
         .collect();
     // A packet has to equal one of them: exact only if no replayed packet equals any.
-    let is_never = |test: &FlagTest| matches!(test, FlagTest::Equal { value, negated: false, .. } if value & CONTROL != 0);
+    let is_never = |test: &FlagTest| {
+        matches!(
+            test,
+            FlagTest::Equal { value, negated: false, .. } if value & CONTROL != 0,
+        )
+    };
     if tests.len() > 1 && !tests.iter().all(is_never) {
         vec![FlagTest::Other]
     } else {

@@ -146,7 +146,7 @@ impl Headers {
                 self.network = known.map(|(_, network)| *network).or(self.network);
             }
             "meta l4proto" | "ip protocol" | "ip6 nexthdr" => {
-                self.transport = u8::try_from(value).ok()
+                self.transport = u8::try_from(value).ok();
             }
             _ => {}
         }

@@ -75,37 +75,34 @@ fn compare(op: u32, value: &[u8]) -> Vec<u8> {
     expression("cmp", &[number(1, 1), number(2, op), data(3, value)])
 }
 
-/// Rules with expressions of each kind, each behind the number of a family.
-pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    let protocol = || {
-        [
-            expression("meta", &[number(1, 1), number(2, 16)]),
-            compare(0, &[6]),
-        ]
-        .concat()
-    };
-    let verdict = attribute(
-        2,
-        &attribute(2, &[number(1, u32::MAX - 2), text(2, "KUBE")].concat()),
-    );
-    let masked = expression(
-        "bitwise",
-        &[
-            number(1, 1),
-            number(2, 1),
-            number(3, 2),
-            data(4, &[0xff, 0]),
-            data(5, &[0, 0]),
-        ],
-    );
-    let rules = [
-        vec![
-            protocol(),
-            payload(2, 2, 2),
-            compare(0, &[0, 80]),
-            expression("immediate", &[number(1, 0), verdict]),
-        ],
-        vec![payload(1, 6, 2), masked.clone(), compare(1, &[0, 0])],
+/// The expressions of a rule.
+type Rule = Vec<Vec<u8>>;
+
+fn protocol() -> Vec<u8> {
+    let load = expression("meta", &[number(1, 1), number(2, 16)]);
+    [load, compare(0, &[6])].concat()
+}
+
+fn masked() -> Vec<u8> {
+    let value = [
+        number(1, 1),
+        number(2, 1),
+        number(3, 2),
+        data(4, &[0xff, 0]),
+        data(5, &[0, 0]),
+    ];
+    expression("bitwise", &value)
+}
+
+fn jump() -> Vec<u8> {
+    let verdict = attribute(2, &[number(1, u32::MAX - 2), text(2, "KUBE")].concat());
+    expression("immediate", &[number(1, 0), attribute(2, &verdict)])
+}
+
+fn rules_with_comparisons() -> Vec<Rule> {
+    vec![
+        vec![protocol(), payload(2, 2, 2), compare(0, &[0, 80]), jump()],
+        vec![payload(1, 6, 2), masked(), compare(1, &[0, 0])],
         vec![
             protocol(),
             payload(2, 2, 2),
@@ -130,13 +127,18 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         ],
         vec![
             expression("ct", &[number(1, 1), number(2, 0)]),
-            masked,
+            masked(),
             compare(1, &[0, 0, 0, 0]),
         ],
         vec![
             expression("limit", &[number(1, 5)]),
             expression("reject", &[]),
         ],
+    ]
+}
+
+fn rules_with_state() -> Vec<Rule> {
+    vec![
         vec![expression(
             "dynset",
             &[
@@ -157,6 +159,11 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             ),
             payload(0, 12, 2),
         ],
+    ]
+}
+
+fn rules_with_extensions() -> Vec<Rule> {
+    vec![
         vec![expression(
             "match",
             &[text(1, "tcp"), number(2, 0), attribute(3, &[0; 16])],
@@ -185,8 +192,18 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             "nat",
             &[number(1, 1), number(2, 2), number(3, 1), number(5, 2)],
         )],
+    ]
+}
+
+/// Rules with expressions of each kind, each behind the number of a family.
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let rules = [
+        rules_with_comparisons(),
+        rules_with_state(),
+        rules_with_extensions(),
     ];
     rules
+        .concat()
         .iter()
         .enumerate()
         .map(|(n, rule)| {

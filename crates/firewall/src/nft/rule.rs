@@ -377,7 +377,7 @@ impl<'a> RuleReader<'a> {
         if self.rule.table.starts_with(saved::BRIDGE) {
             let options = xtables::bridge_options(&name, info);
             return self.with_words(options, |rule, facts| {
-                rule.add(&Element::new(ElementKind::Bridge, &name, facts))
+                rule.add(&Element::new(ElementKind::Bridge, &name, facts));
             });
         }
         let (flag, kind) = if is_target {

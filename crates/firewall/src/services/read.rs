@@ -88,7 +88,7 @@ pub(super) async fn map_entries<T: Send + 'static>(
         }
         let mut found = Vec::new();
         reader.elements(&table, map, |element| {
-            found.extend(map_entry(element).and_then(&select))
+            found.extend(map_entry(element).and_then(&select));
         })?;
         Ok(Ok(Some(found)))
     });
@@ -97,9 +97,11 @@ pub(super) async fn map_entries<T: Send + 'static>(
 
 /// Runs a read of nf_tables on a thread that may wait for the kernel; `None` if the kernel has no
 /// nf_tables.
-async fn blocking<T: Send + 'static>(
-    read: impl FnOnce(&mut NftablesReader) -> Result<Result<T, String>, NetlinkError> + Send + 'static,
-) -> Result<Option<T>, String> {
+async fn blocking<T, R>(read: R) -> Result<Option<T>, String>
+where
+    T: Send + 'static,
+    R: FnOnce(&mut NftablesReader) -> Result<Result<T, String>, NetlinkError> + Send + 'static,
+{
     let read = move || match NftablesReader::open()? {
         Some(mut reader) => read(&mut reader).map(|answer| answer.map(Some)),
         None => Ok(Ok(None)),
@@ -169,7 +171,7 @@ fn resolve(
         };
         let mut elements: Vec<(Vec<u8>, String)> = Vec::new();
         reader.elements(table, &map, |element| {
-            elements.extend(key(element).map(ordered).zip(leads_to(element)))
+            elements.extend(key(element).map(ordered).zip(leads_to(element)));
         })?;
         elements.sort();
         targets.extend(elements.into_iter().map(|(_, chain)| Target::Chain(chain)));

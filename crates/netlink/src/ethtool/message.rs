@@ -130,7 +130,7 @@ fn name_and_value(bit: &NlaBuffer<&[u8]>) -> Result<(Option<String>, bool), Deco
                     String::from_utf8_lossy(attribute.value())
                         .trim_end_matches('\0')
                         .to_owned(),
-                )
+                );
             }
             VALUE => is_on = true,
             _ => {}

@@ -289,7 +289,7 @@ impl NftablesReader {
         mut take: impl FnMut(u8, Attributes<'_>),
     ) -> Result<(), Fault> {
         self.ask_bytes(kind, flags, family, names, |family, bytes| {
-            take(family, Attributes::new(bytes))
+            take(family, Attributes::new(bytes));
         })
     }
 

@@ -78,7 +78,7 @@ fn take(route: &mut Route, attribute: &RouteAttribute) {
         RouteAttribute::Oif(index) => route.oif = Some(*index),
         RouteAttribute::PrefSource(addr) => route.src = ip(addr),
         RouteAttribute::MultiPath(hops) => {
-            route.hops = hops.iter().map(RouteHop::from_message).collect()
+            route.hops = hops.iter().map(RouteHop::from_message).collect();
         }
         RouteAttribute::NhId(id) => route.nexthop = Some(*id),
         _ => {}

@@ -102,10 +102,10 @@ impl Rule {
         for attribute in &message.attributes {
             match attribute {
                 RuleAttribute::Source(addr) => {
-                    rule.take_prefix(*addr, header.src_len, |rule| &mut rule.from)
+                    rule.take_prefix(*addr, header.src_len, |rule| &mut rule.from);
                 }
                 RuleAttribute::Destination(addr) => {
-                    rule.take_prefix(*addr, header.dst_len, |rule| &mut rule.to)
+                    rule.take_prefix(*addr, header.dst_len, |rule| &mut rule.to);
                 }
                 RuleAttribute::FwMark(value) => mark = Some(*value),
                 RuleAttribute::FwMask(value) => mask = Some(*value),
@@ -140,7 +140,7 @@ impl Rule {
             RuleAttribute::IpProtocol(proto) => self.ip_proto = Some((*proto).into()),
             RuleAttribute::SourcePortRange(range) => self.sport = Some(range.start..=range.end),
             RuleAttribute::DestinationPortRange(range) => {
-                self.dport = Some(range.start..=range.end)
+                self.dport = Some(range.start..=range.end);
             }
             RuleAttribute::L3MDev(on) => self.l3mdev = *on,
             RuleAttribute::TunId(id) => self.tunnel_id = Some(*id),

@@ -237,94 +237,36 @@ mod tests {
 
     #[test]
     fn anything_else_is_named() {
-        for (found, on) in [
+        type Change = fn(&mut Rule);
+        let cases: [(Change, RuleSelector); 12] = [
             (
-                Rule {
-                    fwmark: Some((0x4000, 0x4000)),
-                    ..rule()
-                },
+                |rule| rule.fwmark = Some((0x4000, 0x4000)),
                 RuleSelector::FwMark,
             ),
+            (|rule| rule.fwmark = Some((0, 1)), RuleSelector::FwMark),
+            (|rule| rule.uid_range = Some(0..=0), RuleSelector::Uid),
+            (|rule| rule.sport = Some(1..=1023), RuleSelector::SourcePort),
             (
-                Rule {
-                    fwmark: Some((0, 1)),
-                    ..rule()
-                },
-                RuleSelector::FwMark,
-            ),
-            (
-                Rule {
-                    uid_range: Some(0..=0),
-                    ..rule()
-                },
-                RuleSelector::Uid,
-            ),
-            (
-                Rule {
-                    sport: Some(1..=1023),
-                    ..rule()
-                },
+                |rule| (rule.ip_proto, rule.sport) = (Some(UDP), Some(1..=1023)),
                 RuleSelector::SourcePort,
             ),
+            (|rule| rule.tos = 0x10, RuleSelector::Tos),
             (
-                Rule {
-                    ip_proto: Some(UDP),
-                    sport: Some(1..=1023),
-                    ..rule()
-                },
-                RuleSelector::SourcePort,
-            ),
-            (
-                Rule {
-                    tos: 0x10,
-                    ..rule()
-                },
-                RuleSelector::Tos,
-            ),
-            (
-                Rule {
-                    oif: Some("eth1".into()),
-                    ..rule()
-                },
+                |rule| rule.oif = Some("eth1".into()),
                 RuleSelector::OutputInterface,
             ),
+            (|rule| rule.l3mdev = true, RuleSelector::Vrf),
+            (|rule| rule.tunnel_id = Some(7), RuleSelector::TunnelId),
+            (|rule| rule.invert = true, RuleSelector::Inverted),
             (
-                Rule {
-                    l3mdev: true,
-                    ..rule()
-                },
-                RuleSelector::Vrf,
-            ),
-            (
-                Rule {
-                    tunnel_id: Some(7),
-                    ..rule()
-                },
-                RuleSelector::TunnelId,
-            ),
-            (
-                Rule {
-                    invert: true,
-                    ..rule()
-                },
+                |rule| (rule.invert, rule.iif) = (true, Some("eth1".into())),
                 RuleSelector::Inverted,
             ),
-            (
-                Rule {
-                    invert: true,
-                    iif: Some("eth1".into()),
-                    ..rule()
-                },
-                RuleSelector::Inverted,
-            ),
-            (
-                Rule {
-                    unknown: true,
-                    ..rule()
-                },
-                RuleSelector::Unknown,
-            ),
-        ] {
+            (|rule| rule.unknown = true, RuleSelector::Unknown),
+        ];
+        for (change, on) in cases {
+            let mut found = rule();
+            change(&mut found);
             let mut rules = defaults();
             rules.insert(1, found);
             assert_eq!(

@@ -132,7 +132,12 @@ fn permanent_entries_are_announced_and_dynamic_ones_are_not() {
                 mac: Some(PEER),
             };
             assert!(seen.contains(&there), "{seen:#?}");
-            let of_eth0 = |event: &KernelEvent| matches!(event, KernelEvent::Neighbour { key, .. } if key.ifindex != ifindex);
+            let of_eth0 = |event: &KernelEvent| {
+                matches!(
+                    event,
+                    KernelEvent::Neighbour { key, .. } if key.ifindex != ifindex,
+                )
+            };
             assert!(!seen.iter().any(of_eth0), "{seen:#?}");
         }
     });

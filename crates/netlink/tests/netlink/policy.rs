@@ -25,92 +25,41 @@ fn a_fresh_namespace_s_rules_are_plain() {
     });
 }
 
+type Select = fn(&mut Rule);
+
+const SELECTORS: [(&str, Select); 11] = [
+    ("from 10.9.0.0/24", |rule| {
+        rule.from = "10.9.0.0/24".parse().ok()
+    }),
+    ("to 10.9.0.0/24", |rule| {
+        rule.to = "10.9.0.0/24".parse().ok()
+    }),
+    ("fwmark 0x10/0xf0", |rule| rule.fwmark = Some((0x10, 0xf0))),
+    ("fwmark 0x10", |rule| rule.fwmark = Some((0x10, u32::MAX))),
+    ("iif lo", |rule| rule.iif = Some("lo".into())),
+    ("oif eth0", |rule| rule.oif = Some("eth0".into())),
+    ("uidrange 5-9", |rule| rule.uid_range = Some(5..=9)),
+    ("ipproto udp sport 1-99", |rule| {
+        rule.ip_proto = Some(17);
+        rule.sport = Some(1..=99);
+    }),
+    ("ipproto udp dport 8472", |rule| {
+        rule.ip_proto = Some(17);
+        rule.dport = Some(8472..=8472);
+    }),
+    ("tos 0x10", |rule| rule.tos = 0x10),
+    ("not from 10.9.0.0/24", |rule| {
+        rule.from = "10.9.0.0/24".parse().ok();
+        rule.invert = true;
+    }),
+];
+
 #[test]
 fn selectors_are_read_as_ip_shows_them() {
     in_namespace(async |ns| {
-        let base = || Rule::to_table(100, 4000);
-        for (arguments, expected) in [
-            (
-                "from 10.9.0.0/24",
-                Rule {
-                    from: "10.9.0.0/24".parse().ok(),
-                    ..base()
-                },
-            ),
-            (
-                "to 10.9.0.0/24",
-                Rule {
-                    to: "10.9.0.0/24".parse().ok(),
-                    ..base()
-                },
-            ),
-            (
-                "fwmark 0x10/0xf0",
-                Rule {
-                    fwmark: Some((0x10, 0xf0)),
-                    ..base()
-                },
-            ),
-            (
-                "fwmark 0x10",
-                Rule {
-                    fwmark: Some((0x10, u32::MAX)),
-                    ..base()
-                },
-            ),
-            (
-                "iif lo",
-                Rule {
-                    iif: Some("lo".into()),
-                    ..base()
-                },
-            ),
-            (
-                "oif eth0",
-                Rule {
-                    oif: Some("eth0".into()),
-                    ..base()
-                },
-            ),
-            (
-                "uidrange 5-9",
-                Rule {
-                    uid_range: Some(5..=9),
-                    ..base()
-                },
-            ),
-            (
-                "ipproto udp sport 1-99",
-                Rule {
-                    ip_proto: Some(17),
-                    sport: Some(1..=99),
-                    ..base()
-                },
-            ),
-            (
-                "ipproto udp dport 8472",
-                Rule {
-                    ip_proto: Some(17),
-                    dport: Some(8472..=8472),
-                    ..base()
-                },
-            ),
-            (
-                "tos 0x10",
-                Rule {
-                    tos: 0x10,
-                    ..base()
-                },
-            ),
-            (
-                "not from 10.9.0.0/24",
-                Rule {
-                    from: "10.9.0.0/24".parse().ok(),
-                    invert: true,
-                    ..base()
-                },
-            ),
-        ] {
+        for (arguments, select) in SELECTORS {
+            let mut expected = Rule::to_table(100, 4000);
+            select(&mut expected);
             ip(&format!("rule add pref 100 {arguments} lookup 4000"));
             let rules = ns.netlink.rules(Family::V4).await.expect("rules");
             assert_eq!(rules[1], expected, "{arguments}");
@@ -189,6 +138,17 @@ fn the_default_policy_is_read() {
     });
 }
 
+fn assert_policy_is_shown() {
+    let shown = ip("xfrm policy show dir out");
+    for part in [
+        "src 10.5.1.0/24 dst 10.5.2.0/24",
+        "tmpl src 10.9.0.1 dst 10.9.0.2",
+        "reqid 11 mode tunnel",
+    ] {
+        assert!(shown.contains(part), "{part} in {shown}");
+    }
+}
+
 #[test]
 fn a_tunnel_policy_is_made_changed_and_removed_as_ip_shows_it() {
     in_namespace(async |ns| {
@@ -214,14 +174,7 @@ fn a_tunnel_policy_is_made_changed_and_removed_as_ip_shows_it() {
                 .await
                 .expect("made");
         }
-        let shown = ip("xfrm policy show dir out");
-        for part in [
-            "src 10.5.1.0/24 dst 10.5.2.0/24",
-            "tmpl src 10.9.0.1 dst 10.9.0.2",
-            "reqid 11 mode tunnel",
-        ] {
-            assert!(shown.contains(part), "{part} in {shown}");
-        }
+        assert_policy_is_shown();
         let moved = TunnelPolicy {
             dst: addr("10.9.0.3"),
             ..policy

@@ -73,8 +73,13 @@ fn a_packet_is_traced_to_the_last_hook_and_to_the_rule_that_drops_it() {
         run("nft", "add rule ip t out ip daddr 10.9.0.2 drop");
         ping();
         let is_drop = |step: &TraceStep| {
-            matches!(step, TraceStep::Judged(judgement) if judgement.verdict == TraceVerdict::Drop
-                && judgement.chain == "out" && judgement.table.name == "t" && judgement.rule.is_some())
+            matches!(
+                step,
+                TraceStep::Judged(judgement) if judgement.verdict == TraceVerdict::Drop
+                    && judgement.chain == "out"
+                    && judgement.table.name == "t"
+                    && judgement.rule.is_some()
+            )
         };
         steps_until(&mut trace, is_drop).await;
         let (matched, _) = trace.finish().expect("counters");

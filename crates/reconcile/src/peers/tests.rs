@@ -39,7 +39,9 @@ enum Event {
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        6 => (1..7_u8, 1..5_u8, 1..5_u8).prop_map(|(subnet, ip, mac)| Event::Put { subnet, ip, mac }),
+        6 => (1..7_u8, 1..5_u8, 1..5_u8).prop_map(|(subnet, ip, mac)| {
+            Event::Put { subnet, ip, mac }
+        }),
         2 => (1..7_u8).prop_map(|subnet| Event::Delete { subnet }),
         1 => Just(Event::List),
         5 => (1..3_usize).prop_map(|about| Event::Turn { about }),
@@ -138,7 +140,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn turn_by_turn_adds_up_to_what_a_fresh_process_wants(events in prop::collection::vec(event(), 0..60)) {
+    fn turn_by_turn_adds_up_to_what_a_fresh_process_wants(
+        events in prop::collection::vec(event(), 0..60),
+    ) {
         let mut world = World::new();
         for event in &events {
             world.take(event);
@@ -151,14 +155,27 @@ proptest! {
         prop_assert_eq!(world.entries.neighbours.wanted(), &fresh.neighbours);
         prop_assert_eq!(world.entries.fdb.wanted(), &fresh.fdb);
         prop_assert_eq!(world.entries.routes.wanted(), &fresh.routes);
-        let vteps: BTreeMap<_, _> = fresh.vteps.iter().map(|(vtep, entry)| (*vtep, entry.index)).collect();
+        let vteps: BTreeMap<_, _> = fresh
+            .vteps
+            .iter()
+            .map(|(vtep, entry)| (*vtep, entry.index))
+            .collect();
         prop_assert_eq!(&world.vteps, &vteps);
         prop_assert_eq!(world.peers.len(), world.leases.resolve().peers.len());
-        prop_assert_eq!(world.peers.shared.list(|way| way.peer.clone()), world.leases.resolve().peers);
-        let counted = world.peers.shared.list(kind).into_iter().fold(BTreeMap::new(), |mut ways, kind| {
-            *ways.entry(kind).or_default() += 1;
-            ways
-        });
+        prop_assert_eq!(
+            world.peers.shared.list(|way| way.peer.clone()),
+            world.leases.resolve().peers
+        );
+        let counted =
+            world
+                .peers
+                .shared
+                .list(kind)
+                .into_iter()
+                .fold(BTreeMap::new(), |mut ways, kind| {
+                    *ways.entry(kind).or_default() += 1;
+                    ways
+                });
         let mut kept = world.peers.shared.ways();
         kept.retain(|_, count| *count > 0);
         prop_assert_eq!(kept, counted);

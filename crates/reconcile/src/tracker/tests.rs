@@ -151,7 +151,9 @@ fn event() -> impl Strategy<Value = Event> {
 
 proptest! {
     #[test]
-    fn both_sides_are_what_they_would_be_as_two_whole_maps(events in proptest::collection::vec(event(), 0..30)) {
+    fn both_sides_are_what_they_would_be_as_two_whole_maps(
+        events in proptest::collection::vec(event(), 0..30),
+    ) {
         let mut tracker = Tracker::default();
         let [mut desired, mut actual] = [Numbers::new(), Numbers::new()];
         for event in events {
@@ -188,12 +190,29 @@ proptest! {
                     actual.remove(&key);
                 }
             }
-            prop_assert_eq!(sides(&tracker), [desired.clone(), actual.clone()], "{:?}", event);
+            prop_assert_eq!(
+                sides(&tracker),
+                [desired.clone(), actual.clone()],
+                "{:?}",
+                event
+            );
             let pending = tracker.pending(Instant::now(), true);
-            let upserts = desired.iter().filter(|(key, value)| actual.get(*key) != Some(*value));
+            let upserts = desired
+                .iter()
+                .filter(|(key, value)| actual.get(*key) != Some(*value));
             let deletes = actual.iter().filter(|(key, _)| !desired.contains_key(*key));
-            prop_assert_eq!(pending.upserts, upserts.map(|(key, value)| (*key, *value)).collect::<Vec<_>>());
-            prop_assert_eq!(pending.deletes, deletes.map(|(key, value)| (*key, *value)).collect::<Vec<_>>());
+            prop_assert_eq!(
+                pending.upserts,
+                upserts
+                    .map(|(key, value)| (*key, *value))
+                    .collect::<Vec<_>>()
+            );
+            prop_assert_eq!(
+                pending.deletes,
+                deletes
+                    .map(|(key, value)| (*key, *value))
+                    .collect::<Vec<_>>()
+            );
         }
     }
 

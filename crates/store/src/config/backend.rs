@@ -137,51 +137,7 @@ pub(super) fn parse(
 ) -> Option<(BackendConfig, Option<Mode>)> {
     let fields = findings.keep(parse_object(config))?;
     let kind = findings.keep(parse_type(&fields))?;
-    let (backend, keys) = match kind {
-        BackendKind::Vxlan => (
-            parse_vxlan(&fields, ipv6, findings).map(BackendConfig::Vxlan),
-            VXLAN_KEYS,
-        ),
-        BackendKind::HostGw => (Some(BackendConfig::HostGw), &[][..]),
-        BackendKind::Wireguard => (
-            wireguard::parse(&fields, ipv6, findings).map(BackendConfig::Wireguard),
-            WIREGUARD_KEYS,
-        ),
-        BackendKind::Ipsec => (
-            ipsec::parse(&fields, findings).map(BackendConfig::Ipsec),
-            IPSEC_KEYS,
-        ),
-        BackendKind::Udp => (
-            udp::parse(&fields, findings).map(BackendConfig::Udp),
-            UDP_KEYS,
-        ),
-        BackendKind::Ipip => (
-            ipip::parse(&fields, findings).map(BackendConfig::Ipip),
-            IPIP_KEYS,
-        ),
-        BackendKind::Extension => (
-            extension::parse(&fields, findings).map(BackendConfig::Extension),
-            EXTENSION_KEYS,
-        ),
-        BackendKind::AwsVpc => (
-            aws_vpc::parse(&fields, findings).map(BackendConfig::AwsVpc),
-            AWS_VPC_KEYS,
-        ),
-        BackendKind::Gce => (Some(BackendConfig::Gce), &[][..]),
-        BackendKind::TencentVpc => (
-            findings
-                .keep(access_keys::parse(&fields))
-                .map(BackendConfig::TencentVpc),
-            ACCESS_KEYS,
-        ),
-        BackendKind::AliVpc => (
-            findings
-                .keep(access_keys::parse(&fields))
-                .map(BackendConfig::AliVpc),
-            ACCESS_KEYS,
-        ),
-        BackendKind::Alloc => (Some(BackendConfig::Alloc), &[][..]),
-    };
+    let (backend, keys) = parse_kind(kind, &fields, ipv6, findings);
     let BackendProperties {
         type_name,
         has_peers,
@@ -206,6 +162,60 @@ pub(super) fn parse(
         None
     };
     Some((backend?, datapath))
+}
+
+/// Reads the settings of a kind; the second value is their keys.
+fn parse_kind(
+    kind: BackendKind,
+    fields: &Fields,
+    ipv6: bool,
+    findings: &mut Findings,
+) -> (Option<BackendConfig>, &'static [&'static str]) {
+    match kind {
+        BackendKind::Vxlan => (
+            parse_vxlan(fields, ipv6, findings).map(BackendConfig::Vxlan),
+            VXLAN_KEYS,
+        ),
+        BackendKind::HostGw => (Some(BackendConfig::HostGw), &[][..]),
+        BackendKind::Wireguard => (
+            wireguard::parse(fields, ipv6, findings).map(BackendConfig::Wireguard),
+            WIREGUARD_KEYS,
+        ),
+        BackendKind::Ipsec => (
+            ipsec::parse(fields, findings).map(BackendConfig::Ipsec),
+            IPSEC_KEYS,
+        ),
+        BackendKind::Udp => (
+            udp::parse(fields, findings).map(BackendConfig::Udp),
+            UDP_KEYS,
+        ),
+        BackendKind::Ipip => (
+            ipip::parse(fields, findings).map(BackendConfig::Ipip),
+            IPIP_KEYS,
+        ),
+        BackendKind::Extension => (
+            extension::parse(fields, findings).map(BackendConfig::Extension),
+            EXTENSION_KEYS,
+        ),
+        BackendKind::AwsVpc => (
+            aws_vpc::parse(fields, findings).map(BackendConfig::AwsVpc),
+            AWS_VPC_KEYS,
+        ),
+        BackendKind::Gce => (Some(BackendConfig::Gce), &[][..]),
+        BackendKind::TencentVpc => (
+            findings
+                .keep(access_keys::parse(fields))
+                .map(BackendConfig::TencentVpc),
+            ACCESS_KEYS,
+        ),
+        BackendKind::AliVpc => (
+            findings
+                .keep(access_keys::parse(fields))
+                .map(BackendConfig::AliVpc),
+            ACCESS_KEYS,
+        ),
+        BackendKind::Alloc => (Some(BackendConfig::Alloc), &[][..]),
+    }
 }
 
 fn parse_object(config: &Fields) -> Result<Fields> {

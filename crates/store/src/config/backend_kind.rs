@@ -116,30 +116,9 @@ impl BackendKind {
                 end: EndKind::Wireguard,
                 annotated: AnnotatedAddresses::Ipv4Always,
             },
-            Self::Ipsec => BackendProperties {
-                type_name: "ipsec",
-                lease_name: "ipsec",
-                has_peers: true,
-                ipv4_only: true,
-                end: EndKind::None,
-                annotated: AnnotatedAddresses::Ipv4Only,
-            },
-            Self::Udp => BackendProperties {
-                type_name: "udp",
-                lease_name: "",
-                has_peers: true,
-                ipv4_only: true,
-                end: EndKind::None,
-                annotated: AnnotatedAddresses::Ipv4Only,
-            },
-            Self::Ipip => BackendProperties {
-                type_name: "ipip",
-                lease_name: "ipip",
-                has_peers: true,
-                ipv4_only: true,
-                end: EndKind::None,
-                annotated: AnnotatedAddresses::Ipv4Only,
-            },
+            Self::Ipsec => Self::of_ipv4("ipsec", "ipsec"),
+            Self::Udp => Self::of_ipv4("udp", ""),
+            Self::Ipip => Self::of_ipv4("ipip", "ipip"),
             Self::Extension => BackendProperties {
                 type_name: "extension",
                 lease_name: "extension",
@@ -165,9 +144,13 @@ impl BackendKind {
 
     /// The properties of a backend whose packets a cloud routes.
     const fn cloud(type_name: &'static str) -> BackendProperties {
+        Self::of_ipv4(type_name, "")
+    }
+
+    const fn of_ipv4(type_name: &'static str, lease_name: &'static str) -> BackendProperties {
         BackendProperties {
             type_name,
-            lease_name: "",
+            lease_name,
             has_peers: true,
             ipv4_only: true,
             end: EndKind::None,

@@ -32,14 +32,20 @@ fn any_config() -> impl Strategy<Value = NetworkConfig> {
         };
         let (length, cut, a, b) = v4;
         let (min, max) = bounds(cut, a, b);
-        let address = |at: usize| std::net::Ipv4Addr::from((10 << 24) + u32::try_from(at << (32 - length - cut)).expect("IPv4"));
+        let address = |at: usize| {
+            let subnet = u32::try_from(at << (32 - length - cut)).expect("IPv4");
+            std::net::Ipv4Addr::from((10 << 24) + subnet)
+        };
         let v4 = format!(
             r#""Network":"10.0.0.0/{length}","SubnetLen":{},"SubnetMin":"{}","SubnetMax":"{}""#,
             length + cut, address(min), address(max)
         );
         let (length, cut, a, b) = (v6.0 + 30, v6.1, v6.2, v6.3);
         let (min, max) = bounds(cut, a, b);
-        let address = |at: usize| std::net::Ipv6Addr::from((0xfd00 << 112) + ((at as u128) << (128 - length - cut)));
+        let address = |at: usize| {
+            let subnet = (at as u128) << (128 - length - cut);
+            std::net::Ipv6Addr::from((0xfd00 << 112) + subnet)
+        };
         let v6 = format!(
             r#""EnableIPv6":true,"IPv6Network":"fd00::/{length}","IPv6SubnetLen":{},"IPv6SubnetMin":"{}","IPv6SubnetMax":"{}""#,
             length + cut, address(min), address(max)
@@ -49,7 +55,8 @@ fn any_config() -> impl Strategy<Value = NetworkConfig> {
             1 => format!(r#""EnableIPv4":false,{v6}"#),
             _ => format!("{v4},{v6}"),
         };
-        NetworkConfig::parse(&format!(r#"{{{families},"Backend":{{"Type":"vxlan"}}}}"#)).expect("a configuration")
+        let text = format!(r#"{{{families},"Backend":{{"Type":"vxlan"}}}}"#);
+        NetworkConfig::parse(&text).expect("a configuration")
     })
 }
 
@@ -72,7 +79,11 @@ fn any_taken() -> impl Strategy<Value = Vec<String>> {
         )
     });
     vec(
-        prop_oneof![4 => v4.clone(), 2 => (v4, v6).prop_map(|(v4, v6)| format!("{v4}&{v6}")), 1 => ".{0,8}"],
+        prop_oneof![
+            4 => v4.clone(),
+            2 => (v4, v6).prop_map(|(v4, v6)| format!("{v4}&{v6}")),
+            1 => ".{0,8}",
+        ],
         0..12,
     )
 }
@@ -137,27 +148,53 @@ proptest! {
             v4.into_iter().chain(v6).min().expect("a family")
         };
         let expected = left(&leases);
-        let mut previous = previous.iter().filter_map(|name| name.parse::<LeaseKey>().ok());
+        let mut previous = previous
+            .iter()
+            .filter_map(|name| name.parse::<LeaseKey>().ok());
         for node in 1.. {
             let attrs = LeaseAttrs {
-                public_ip: Some(std::net::Ipv4Addr::from((172 << 24) + (17 << 16) + u32::from(node))),
-                public_ipv6: Some(std::net::Ipv6Addr::from((0x2001_0db8 << 96) + u128::from(node))),
+                public_ip: Some(std::net::Ipv4Addr::from(
+                    (172 << 24) + (17 << 16) + u32::from(node),
+                )),
+                public_ipv6: Some(std::net::Ipv6Addr::from(
+                    (0x2001_0db8 << 96) + u128::from(node),
+                )),
                 ..LeaseAttrs::default()
             };
-            let request = LeaseRequest { config: config.clone(), attrs, previous: previous.next() };
-            let identity = Identity { request: &request, recorded: &Recorded::Nothing, held_by_others: &BTreeSet::new() };
+            let request = LeaseRequest {
+                config: config.clone(),
+                attrs,
+                previous: previous.next(),
+            };
+            let identity = Identity {
+                request: &request,
+                recorded: &Recorded::Nothing,
+                held_by_others: &BTreeSet::new(),
+            };
             let key = match choose(&identity, &leases, &mut rand::rng()) {
                 Ok(Choice::Create(key)) => key,
-                Ok(other) => return Err(TestCaseError::fail(format!("{other:?}, and nothing is \
-                    ours"))),
+                Ok(other) => {
+                    return Err(TestCaseError::fail(format!(
+                        "{other:?}, and nothing is \
+                    ours"
+                    )));
+                }
                 Err(_out_of_subnets) => {
                     prop_assert_eq!(left(&leases), 0, "told to be out of subnets");
                     prop_assert_eq!(usize::from(node) - 1, expected);
                     return Ok(());
                 }
             };
-            disjoint_and_allowed(config.ipv4.as_ref(), key.v4, &subnets_of(&leases, |key| key.v4))?;
-            disjoint_and_allowed(config.ipv6.as_ref(), key.v6, &subnets_of(&leases, |key| key.v6))?;
+            disjoint_and_allowed(
+                config.ipv4.as_ref(),
+                key.v4,
+                &subnets_of(&leases, |key| key.v4),
+            )?;
+            disjoint_and_allowed(
+                config.ipv6.as_ref(),
+                key.v6,
+                &subnets_of(&leases, |key| key.v6),
+            )?;
             leases.push(stored(&key.to_string(), node));
         }
     }

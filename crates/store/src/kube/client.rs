@@ -113,7 +113,7 @@ impl KubeClient {
             let taken = self.in_time(take_piece(&mut body, push)).await;
             match taken.map_err(|problem| self.failed(what, problem))? {
                 Some(pushed) => {
-                    pushed.map_err(|error| self.failed(what, Problem::Answer(error)))?
+                    pushed.map_err(|error| self.failed(what, Problem::Answer(error)))?;
                 }
                 None => break,
             }

@@ -215,7 +215,11 @@ impl KubeError {
 
     /// The object to be created is there.
     pub(super) fn exists(&self) -> bool {
-        matches!(self, Self::Unreachable { problem, .. } | Self::Refused { problem, .. } if problem.code() == Some(409))
+        matches!(
+            self,
+            Self::Unreachable { problem, .. } | Self::Refused { problem, .. }
+                if problem.code() == Some(409)
+        )
     }
 
     /// See [`Problem::is_expired`].
@@ -225,12 +229,20 @@ impl KubeError {
 
     /// The server does not have the version that a list was to have, and waited for it.
     pub(super) fn is_too_new(&self) -> bool {
-        matches!(self, Self::Unreachable { problem, .. } | Self::Refused { problem, .. } if problem.is_too_new())
+        matches!(
+            self,
+            Self::Unreachable { problem, .. } | Self::Refused { problem, .. }
+                if problem.is_too_new()
+        )
     }
 
     /// See [`Problem::is_outdated`].
     pub(super) fn is_outdated(&self) -> bool {
-        matches!(self, Self::Unreachable { problem, .. } | Self::Refused { problem, .. } if problem.is_outdated())
+        matches!(
+            self,
+            Self::Unreachable { problem, .. } | Self::Refused { problem, .. }
+                if problem.is_outdated()
+        )
     }
 }
 

@@ -54,7 +54,10 @@ impl Position {
 /// Returns true if `version` precedes `than`. Versions are numbers on every server seen so far;
 /// returns false for any other form.
 pub(super) fn is_older(version: &str, than: &str) -> bool {
-    matches!((version.parse::<u64>(), than.parse::<u64>()), (Ok(version), Ok(than)) if version < than)
+    matches!(
+        (version.parse::<u64>(), than.parse::<u64>()),
+        (Ok(version), Ok(than)) if version < than,
+    )
 }
 
 #[cfg(test)]

@@ -44,7 +44,12 @@ fn node(n: u8, annotations: &Value) -> Value {
         "name": format!("node{n}"), "uid": format!("u{n}"), "resourceVersion": "7",
         "creationTimestamp": format!("2026-01-02T03:04:{n:02}Z"), "annotations": annotations,
     });
-    json!({ "kind": "Node", "metadata": meta, "spec": { "podCIDR": cidrs[0], "podCIDRs": cidrs }, "status": {} })
+    json!({
+        "kind": "Node",
+        "metadata": meta,
+        "spec": { "podCIDR": cidrs[0], "podCIDRs": cidrs },
+        "status": {},
+    })
 }
 
 fn read(node: &Value) -> NodeRecord {
@@ -103,17 +108,32 @@ proptest! {
     #[test]
     fn no_annotation_harms_another_node(node in node_of_any_annotations()) {
         let mut set = with_one_good();
-        let Some(entry) = entry_of(&read(&node), &AnnotationPrefix::default(), BOTH) else { return Ok(()) };
+        let Some(entry) = entry_of(&read(&node), &AnnotationPrefix::default(), BOTH) else {
+            return Ok(());
+        };
         set.put(entry);
         let resolved = set.resolve();
-        let good = resolved.peers.iter().filter(|peer| *peer.key == *"node2").count();
+        let good = resolved
+            .peers
+            .iter()
+            .filter(|peer| *peer.key == *"node2")
+            .count();
         prop_assert_eq!(good, 2, "{:?}", resolved);
-        let reported = resolved.peers.iter().map(|peer| &*peer.key).chain(resolved.rejected.iter().map(|rejected| &*rejected.key));
-        prop_assert!(reported.into_iter().any(|key| key == "node3"), "{resolved:?}");
+        let reported = resolved
+            .peers
+            .iter()
+            .map(|peer| &*peer.key)
+            .chain(resolved.rejected.iter().map(|rejected| &*rejected.key));
+        prop_assert!(
+            reported.into_iter().any(|key| key == "node3"),
+            "{resolved:?}"
+        );
     }
 
     #[test]
-    fn no_object_of_a_stream_is_more_than_unreadable(line in damaged(node(3, &annotations(3)).to_string())) {
+    fn no_object_of_a_stream_is_more_than_unreadable(
+        line in damaged(node(3, &annotations(3)).to_string()),
+    ) {
         read_object(&line);
     }
 
@@ -124,18 +144,52 @@ proptest! {
             public_ip: Some([192, 0, 2, 9].into()),
             public_ipv6: "2001:db8::9".parse().ok().filter(|_| v6),
             backend_type: "vxlan".into(),
-            backend_data: Some(VxlanData { vni: Some(1), vtep_mac: Mac([2; 6]), zero_checksum_v6: false, other_source: false }.to_json()),
+            backend_data: Some(
+                VxlanData {
+                    vni: Some(1),
+                    vtep_mac: Mac([2; 6]),
+                    zero_checksum_v6: false,
+                    other_source: false,
+                }
+                .to_json(),
+            ),
             ..LeaseAttrs::default()
         };
         let record = read(&node);
-        let Some(patch) = patch_for(&Annotations { node: &record, prefix: &prefix }, &attrs) else { return Ok(()) };
+        let Some(patch) = patch_for(
+            &Annotations {
+                node: &record,
+                prefix: &prefix,
+            },
+            &attrs,
+        ) else {
+            return Ok(());
+        };
         let mut written = node;
-        for (name, value) in patch["metadata"]["annotations"].as_object().expect("annotations") {
-            let annotations = written["metadata"]["annotations"].as_object_mut().expect("annotations");
-            if value.is_null() { annotations.remove(name) } else { annotations.insert(name.clone(), value.clone()) };
+        for (name, value) in patch["metadata"]["annotations"]
+            .as_object()
+            .expect("annotations")
+        {
+            let annotations = written["metadata"]["annotations"]
+                .as_object_mut()
+                .expect("annotations");
+            if value.is_null() {
+                annotations.remove(name)
+            } else {
+                annotations.insert(name.clone(), value.clone())
+            };
         }
         let record = read(&written);
-        prop_assert_eq!(patch_for(&Annotations { node: &record, prefix: &prefix }, &attrs), None);
+        prop_assert_eq!(
+            patch_for(
+                &Annotations {
+                    node: &record,
+                    prefix: &prefix
+                },
+                &attrs
+            ),
+            None
+        );
     }
 }
 

@@ -63,7 +63,9 @@ impl<T: Send> MessageStream for WatchStream<T> {
     async fn next_message(&mut self) -> WatchMessage<T> {
         let next = tokio::select! {
             next = self.inner.next() => next,
-            () = until(Some(self.heard + self.silence)) => return WatchMessage::Broken(Problem::Silent(self.silence)),
+            () = until(Some(self.heard + self.silence)) => {
+                return WatchMessage::Broken(Problem::Silent(self.silence));
+            }
         };
         self.heard = BootTime::now();
         match next {

@@ -53,20 +53,31 @@ fn any_name() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn no_entry_of_the_store_harms_another(entries in prop::collection::vec((any_name(), damaged(value(3))), 1..6)) {
+    fn no_entry_of_the_store_harms_another(
+        entries in prop::collection::vec((any_name(), damaged(value(3))), 1..6),
+    ) {
         let mut set = with_one_good();
         for (at, (name, value)) in entries.iter().enumerate() {
             let age = i64::try_from(at).expect("few") + 2;
             set.put(Entry::parse(name, value, age, age));
         }
         let resolved = set.resolve();
-        let good = resolved.peers.iter().filter(|peer| *peer.key == *GOOD).count();
+        let good = resolved
+            .peers
+            .iter()
+            .filter(|peer| *peer.key == *GOOD)
+            .count();
         prop_assert_eq!(good, 2, "{:?}", resolved);
         for (name, value) in &entries {
-            let own = Entry::parse(name, value, 0, 0).lease.is_ok_and(|lease| lease.key.to_string() == "10.5.1.0-24&fd00:5:0:1::-64");
+            let own = Entry::parse(name, value, 0, 0)
+                .lease
+                .is_ok_and(|lease| lease.key.to_string() == "10.5.1.0-24&fd00:5:0:1::-64");
             let shown = format!("{:?}", excerpt(name));
             let reported = resolved.peers.iter().any(|peer| *peer.key == **name)
-                || resolved.rejected.iter().any(|rejected| rejected.key == *name && rejected.to_string().contains(&shown));
+                || resolved
+                    .rejected
+                    .iter()
+                    .any(|rejected| rejected.key == *name && rejected.to_string().contains(&shown));
             prop_assert!(reported || own, "{name:?} is not reported in {resolved:?}");
         }
         for (name, _) in &entries {
@@ -79,7 +90,10 @@ proptest! {
     fn a_key_that_is_read_is_written_the_same(name in any_name()) {
         if let Ok(key) = name.parse::<LeaseKey>() {
             prop_assert_eq!(key.to_string().parse(), Ok(key));
-            prop_assert!(key.v4.is_none_or(|v4| v4.trunc() == v4) && key.v6.is_none_or(|v6| v6.trunc() == v6));
+            prop_assert!(
+                key.v4.is_none_or(|v4| v4.trunc() == v4)
+                    && key.v6.is_none_or(|v6| v6.trunc() == v6)
+            );
         }
     }
 

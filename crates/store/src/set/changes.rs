@@ -84,7 +84,7 @@ impl LeaseSet {
     fn judge_all(&mut self) -> Changes {
         let mut ties = Vec::new();
         let Resolved { peers, rejected } = self.judge(self.entries(), |entry, tie| {
-            ties.push((Arc::clone(&entry.name), tie))
+            ties.push((Arc::clone(&entry.name), tie));
         });
         self.ties = Conflicts::of(&ties);
         let former = std::mem::take(&mut self.rejected);

@@ -59,6 +59,11 @@ fn set(families: &str, backend: &str, own: &str, key: &str, entries: Vec<Entry>)
     set
 }
 
+/// The same for a node with both families and the backend vxlan.
+fn dual_set(entries: Vec<Entry>) -> LeaseSet {
+    set(&format!("{V4},{V6}"), "vxlan", &dual(1), OWN, entries)
+}
+
 fn resolved(set: &LeaseSet) -> Vec<String> {
     let Resolved { peers, rejected } = set.resolve();
     let peers = peers.iter().map(
@@ -102,16 +107,7 @@ fn a_node_with_both_families_meets_others_in_those_they_have() {
         "fd00:5:0:3::/64 2001:db8::3 02:00:00:00:06:03 false",
         "fd00:5:0:4::/64 2001:db8::4 02:00:00:00:06:04 true",
     ];
-    assert_eq!(
-        resolved(&set(
-            &format!("{V4},{V6}"),
-            "vxlan",
-            &dual(1),
-            OWN,
-            entries.clone()
-        )),
-        expected
-    );
+    assert_eq!(resolved(&dual_set(entries.clone())), expected);
     // A family that is off is not looked at, whatever is wrong in it.
     let broken = |v4: &str, v6: &str| {
         let key = format!("{v4}&{v6}");
@@ -214,13 +210,7 @@ fn an_ipv6_mistake_costs_ipv6_alone() {
             "it has no public address",
         ),
     ] {
-        let set = set(
-            &format!("{V4},{V6}"),
-            "vxlan",
-            &dual(1),
-            OWN,
-            vec![entry(name, &value)],
-        );
+        let set = dual_set(vec![entry(name, &value)]);
         let resolved = resolved(&set);
         assert_eq!(
             (resolved.len(), resolved[0].as_str()),
@@ -235,13 +225,7 @@ fn an_ipv6_mistake_costs_ipv6_alone() {
     }
     // Each family has its own device: the same MAC on both is none of the other's business.
     let crossed = dual(3).replace("02:00:00:00:06:03", "02:00:00:00:04:01");
-    let set = set(
-        &format!("{V4},{V6}"),
-        "vxlan",
-        &dual(1),
-        OWN,
-        vec![entry(name, &crossed)],
-    );
+    let set = dual_set(vec![entry(name, &crossed)]);
     assert_eq!(
         resolved(&set),
         [v4, "fd00:5:0:3::/64 2001:db8::3 02:00:00:00:04:01 false"]
@@ -371,23 +355,40 @@ fn any_entry() -> impl Strategy<Value = Entry> {
 
 proptest! {
     #[test]
-    fn each_family_of_each_lease_is_believed_or_refused(entries in prop::collection::vec(any_entry(), 0..12)) {
+    fn each_family_of_each_lease_is_believed_or_refused(
+        entries in prop::collection::vec(any_entry(), 0..12),
+    ) {
         let set = set(&format!("{V4},{V6}"), "vxlan", &dual(1), OWN, entries);
         let Resolved { peers, rejected } = set.resolve();
         for (at, peer) in peers.iter().enumerate() {
             prop_assert_eq!(Family::of(peer.subnet.addr()), Family::of(peer.public_ip));
             for other in &peers[at + 1..] {
-                prop_assert!(!peer.subnet.contains(&other.subnet) && !other.subnet.contains(&peer.subnet));
+                prop_assert!(
+                    !peer.subnet.contains(&other.subnet) && !other.subnet.contains(&peer.subnet)
+                );
             }
         }
         for entry in set.entries() {
             let Ok(lease) = &entry.lease else { continue };
-            let has = [lease.key.v4.map(|_| Family::V4), lease.key.v6.map(|_| Family::V6)];
+            let has = [
+                lease.key.v4.map(|_| Family::V4),
+                lease.key.v6.map(|_| Family::V6),
+            ];
             for family in has.into_iter().flatten() {
-                let believed = peers.iter().filter(|peer| peer.key == entry.name && Family::of(peer.public_ip) == family);
-                let refused = rejected.iter().filter(|one| *one.key == *entry.name && one.family == Some(family));
+                let believed = peers
+                    .iter()
+                    .filter(|peer| peer.key == entry.name && Family::of(peer.public_ip) == family);
+                let refused = rejected
+                    .iter()
+                    .filter(|one| *one.key == *entry.name && one.family == Some(family));
                 let count = believed.count() + refused.count();
-                prop_assert_eq!(count, usize::from(!set.is_own(lease)), "{} {}", entry.name, family);
+                prop_assert_eq!(
+                    count,
+                    usize::from(!set.is_own(lease)),
+                    "{} {}",
+                    entry.name,
+                    family
+                );
             }
         }
     }

@@ -100,15 +100,11 @@ fn our_lease_is_ours_while_the_store_has_our_former_address() {
     );
 }
 
-#[test]
-fn a_bad_entry_is_refused_alone_and_by_name() {
-    let good = entry("10.5.2.0-24", &value(2), 2, 2);
-    for (name, value, expected) in [
-        (
-            "10.5.3.0",
-            value(3),
-            "malformed key: \"10.5.3.0\" is not of the form",
-        ),
+/// The name of an entry, its value, and a part of the reason why it is refused.
+type BadEntry = (&'static str, String, &'static str);
+
+fn bad_values() -> Vec<BadEntry> {
+    vec![
         (
             "10.5.3.0-24",
             "{".to_owned(),
@@ -154,6 +150,16 @@ fn a_bad_entry_is_refused_alone_and_by_name() {
             value(3).replace("VtepMAC", "Mac"),
             "malformed backend data: VtepMAC is absent",
         ),
+    ]
+}
+
+fn bad_names() -> Vec<BadEntry> {
+    vec![
+        (
+            "10.5.3.0",
+            value(3),
+            "malformed key: \"10.5.3.0\" is not of the form",
+        ),
         (
             "10.5.1.0-24",
             value(3),
@@ -184,7 +190,13 @@ fn a_bad_entry_is_refused_alone_and_by_name() {
             value(3),
             "overlaps that of the older lease \"10.5.2.0-24\"",
         ),
-    ] {
+    ]
+}
+
+#[test]
+fn a_bad_entry_is_refused_alone_and_by_name() {
+    let good = entry("10.5.2.0-24", &value(2), 2, 2);
+    for (name, value, expected) in bad_values().into_iter().chain(bad_names()) {
         let set = set_of(&[good.clone(), entry(name, &value, 3, 3)]);
         assert_eq!(
             peers(&set),
@@ -563,7 +575,9 @@ proptest! {
                 set.set_own_key("10.5.2.0-24".parse().expect("our key"));
             }
             if turn == usize::from(host) {
-                set.set_host_addresses(HostAddresses::new(["192.0.2.3/24".parse().expect("an address")]));
+                set.set_host_addresses(HostAddresses::new(["192.0.2.3/24"
+                    .parse()
+                    .expect("an address")]));
             }
             set.apply(store.take(step));
             if look {
@@ -571,13 +585,18 @@ proptest! {
                 let Resolved { peers, rejected } = set.resolve();
                 prop_assert_eq!(believed.values().cloned().collect::<Vec<_>>(), peers);
                 prop_assert_eq!(set.rejected().collect::<Vec<_>>(), rejected.clone());
-                prop_assert!(rejected.iter().all(|one| refused.contains(one)), "each is told once");
+                prop_assert!(
+                    rejected.iter().all(|one| refused.contains(one)),
+                    "each is told once"
+                );
             }
         }
     }
 
     #[test]
-    fn what_is_believed_is_safe_and_nothing_is_forgotten(steps in prop::collection::vec(any_step(), 0..40)) {
+    fn what_is_believed_is_safe_and_nothing_is_forgotten(
+        steps in prop::collection::vec(any_step(), 0..40),
+    ) {
         let (mut store, mut set) = (Store::default(), empty());
         for step in steps {
             set.apply(store.take(step));
@@ -597,7 +616,10 @@ proptest! {
         for entry in store.entries.values() {
             let own = entry.lease.as_ref().is_ok_and(|lease| set.is_own(lease));
             let count = peers.iter().filter(|peer| peer.key == entry.name).count()
-                + rejected.iter().filter(|rejected| *rejected.key == *entry.name).count();
+                + rejected
+                    .iter()
+                    .filter(|rejected| *rejected.key == *entry.name)
+                    .count();
             prop_assert_eq!(count, usize::from(!own), "{}", entry.name);
         }
     }

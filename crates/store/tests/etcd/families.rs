@@ -16,6 +16,10 @@ const V4: &str = r#""Network":"10.5.0.0/16""#;
 const V6: &str = r#""EnableIPv6":true,"IPv6Network":"fd00:5::/48""#;
 const V6_ONLY: &str = r#""EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00:5::/48""#;
 
+/// The backend data of node 1 in each family.
+const DATA_V4: &str = r#"{"VNI":1,"VtepMAC":"02:00:00:00:04:01"}"#;
+const DATA_V6: &str = r#"{"VNI":1,"VtepMAC":"02:00:00:00:06:01"}"#;
+
 /// The request of node `n`: 192.0.2.n and 2001:db8::n, in the families of the configuration.
 fn request(families: &str, backend: &str, n: u8) -> LeaseRequest {
     let config = config(&format!(
@@ -53,6 +57,29 @@ fn anywhere(request: LeaseRequest) -> LeaseRequest {
     }
 }
 
+/// Asks for a lease twice, and expects the same one, with this key and this value.
+async fn assert_leased(
+    cluster: &Cluster,
+    (families, backend): (&str, &str),
+    (name, value): (&str, &str),
+) {
+    let own = cluster
+        .manager()
+        .acquire(&request(families, backend, 1))
+        .await
+        .expect("a lease");
+    assert_eq!(own.key.to_string(), name, "{families} {backend}");
+    let kv = cluster.get(name).await.expect("the key");
+    assert_eq!(kv.value_str().expect("text"), value, "{families} {backend}");
+    // The same node finds it again.
+    let again = cluster
+        .manager()
+        .acquire(&anywhere(request(families, backend, 1)))
+        .await
+        .expect("a lease");
+    assert_eq!(again.key, own.key, "{families} {backend}");
+}
+
 #[tokio::test]
 async fn keys_and_values_are_those_of_flannel() {
     let Some(cluster) = Cluster::shared("families").await else {
@@ -66,29 +93,25 @@ async fn keys_and_values_are_those_of_flannel() {
         r#""PublicIP":"0.0.0.0","PublicIPv6":"2001:db8::1""#,
     );
     let ips = r#""PublicIP":"192.0.2.1","PublicIPv6":"2001:db8::1""#;
-    let (mac4, mac6) = (
-        r#"{"VNI":1,"VtepMAC":"02:00:00:00:04:01"}"#,
-        r#"{"VNI":1,"VtepMAC":"02:00:00:00:06:01"}"#,
-    );
     for (families, backend, name, value) in [
         (
             V4,
             "vxlan",
             v4,
-            format!(r#"{{{no_v6},"BackendType":"vxlan","BackendData":{mac4}}}"#),
+            format!(r#"{{{no_v6},"BackendType":"vxlan","BackendData":{DATA_V4}}}"#),
         ),
         (
             V6_ONLY,
             "vxlan",
             v6,
-            format!(r#"{{{no_v4},"BackendType":"vxlan","BackendV6Data":{mac6}}}"#),
+            format!(r#"{{{no_v4},"BackendType":"vxlan","BackendV6Data":{DATA_V6}}}"#),
         ),
         (
             &both,
             "vxlan",
             dual,
             format!(
-                r#"{{{ips},"BackendType":"vxlan","BackendData":{mac4},"BackendV6Data":{mac6}}}"#
+                r#"{{{ips},"BackendType":"vxlan","BackendData":{DATA_V4},"BackendV6Data":{DATA_V6}}}"#
             ),
         ),
         (
@@ -113,21 +136,7 @@ async fn keys_and_values_are_those_of_flannel() {
         (V6_ONLY, "alloc", v6, format!("{{{no_v4}}}")),
         (&both, "alloc", dual, format!("{{{ips}}}")),
     ] {
-        let own = cluster
-            .manager()
-            .acquire(&request(families, backend, 1))
-            .await
-            .expect("a lease");
-        assert_eq!(own.key.to_string(), name, "{families} {backend}");
-        let kv = cluster.get(name).await.expect("the key");
-        assert_eq!(kv.value_str().expect("text"), value, "{families} {backend}");
-        // The same node finds it again.
-        let again = cluster
-            .manager()
-            .acquire(&anywhere(request(families, backend, 1)))
-            .await
-            .expect("a lease");
-        assert_eq!(again.key, own.key, "{families} {backend}");
+        assert_leased(&cluster, (families, backend), (name, &value)).await;
         cluster.delete(name).await;
     }
 }

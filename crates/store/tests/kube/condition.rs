@@ -81,7 +81,8 @@ async fn a_condition_that_another_client_wrote_is_set_right() {
             for _ in 0..2 {
                 let condition = json!({
                     "type": "NetworkUnavailable", "status": status, "reason": reason, "message": "",
-                    "lastHeartbeatTime": "2026-01-02T03:04:05Z", "lastTransitionTime": "2026-01-02T03:04:05Z",
+                    "lastHeartbeatTime": "2026-01-02T03:04:05Z",
+                    "lastTransitionTime": "2026-01-02T03:04:05Z",
                 });
                 cluster
                     .edit("own", json!({ "status": { "conditions": [condition] } }))

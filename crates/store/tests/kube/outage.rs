@@ -76,7 +76,9 @@ async fn a_node_of_any_size_keeps_the_others_in_sync_and_is_named() {
     // As Go writes 1.4 MB of `<`.
     let message = "\\u003c".repeat(1_400_000);
     let grow = |name: String| {
-        let status = serde_json::json!({ "status": { "conditions": [{ "type": "x", "message": message }] } });
+        let status = serde_json::json!({
+            "status": { "conditions": [{ "type": "x", "message": message }] },
+        });
         cluster.faults().change(|state| state.edit(&name, &status));
     };
     for n in 4..=12 {

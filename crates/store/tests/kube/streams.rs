@@ -57,7 +57,8 @@ async fn nothing_that_is_said_on_a_watch_is_the_end_of_it() {
         b"{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":5}}}\n",
         b"{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"x\",\"annotations\":[1]}}}\n",
         b"{\"type\":\"DELETED\",\"object\":{\"spec\":{\"podCIDRs\":\"10.5.2.0/24\"}}}\n",
-        b"{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":500,\"message\":\"internal\",\"reason\":\"InternalError\"}}\n",
+        b"{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":500,\
+          \"message\":\"internal\",\"reason\":\"InternalError\"}}\n",
         b"{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"\"}}}\n",
         &long,
     ];

@@ -19,7 +19,7 @@ impl SavedChain {
     pub(super) fn add(&mut self, line: &str, place: &Place) -> Result<(), TrafficError> {
         match saved::line(line) {
             Some(SavedLine::Rule { chain, options }) if chain == place.chain => {
-                self.rules.push(options.to_owned())
+                self.rules.push(options.to_owned());
             }
             Some(SavedLine::Rule { chain, options }) if leads_to(options, place.chain) => {
                 self.jumps.push((chain.to_owned(), options.to_owned()));

@@ -144,7 +144,10 @@ impl Tool {
         let mut found = false;
         let listed = tool::each_line(&self.save, &["-t", "mangle"], |line| {
             let chain = saved::line(line);
-            found |= matches!(chain, Some(SavedLine::Chain { name, .. }) if KUBELET_CHAINS.contains(&name));
+            found |= matches!(
+                chain,
+                Some(SavedLine::Chain { name, .. }) if KUBELET_CHAINS.contains(&name),
+            );
         });
         listed.await.is_ok() && found
     }

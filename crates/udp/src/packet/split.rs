@@ -157,9 +157,12 @@ mod tests {
         fn segments_are_whole_packets_whose_payload_is_that_of_the_super_packet(
             length in 0..20_000_usize, size in 1..9000_usize, sequence: u32,
         ) {
-            let payload: Vec<u8> = (0..length).map(|at| u8::try_from(at % 251).expect("a byte")).collect();
+            let payload: Vec<u8> = (0..length)
+                .map(|at| u8::try_from(at % 251).expect("a byte"))
+                .collect();
             let mut packet = tcp(&payload, sequence);
-            let (segments, out) = cut(&mut packet, Offload::Tcp { payload: size }).expect("segments");
+            let (segments, out) =
+                cut(&mut packet, Offload::Tcp { payload: size }).expect("segments");
             prop_assert_eq!(segments.total, out.len());
             let (mut data, mut next, mut id) = (Vec::new(), sequence, None);
             let count = out.chunks(segments.size).count();
@@ -174,7 +177,10 @@ mod tests {
                 prop_assert_eq!(header.calc_checksum_ipv4(&ip, part), Ok(header.checksum()));
                 prop_assert_eq!(header.sequence_number(), next);
                 let is_last = at + 1 == count;
-                prop_assert_eq!((header.psh(), header.fin(), header.ack()), (is_last, is_last, true));
+                prop_assert_eq!(
+                    (header.psh(), header.fin(), header.ack()),
+                    (is_last, is_last, true)
+                );
                 prop_assert_eq!(header.options().len(), 12);
                 next = next.wrapping_add(u32::try_from(part.len()).expect("small"));
                 data.extend_from_slice(part);
@@ -183,10 +189,19 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_and_no_offload_panic(bytes: Vec<u8>, start: u16, at: u16, payload in 1..70_000_usize) {
+        fn no_bytes_and_no_offload_panic(
+            bytes: Vec<u8>,
+            start: u16,
+            at: u16,
+            payload in 1..70_000_usize,
+        ) {
             let mut good = tcp(&bytes, 1);
             let (start, at) = (usize::from(start), usize::from(at));
-            for offload in [Offload::Checksum { start, at }, Offload::Tcp { payload }, Offload::Unknown] {
+            for offload in [
+                Offload::Checksum { start, at },
+                Offload::Tcp { payload },
+                Offload::Unknown,
+            ] {
                 let _ = cut(&mut good.clone(), offload);
             }
             good.truncate(30);

@@ -169,7 +169,11 @@ mod tests {
             text: text.to_owned(),
         };
         let document: ExplainDocument = serde_json::from_value(serde_json::json!({
-            "source": "10.244.1.5", "destination": "192.0.2.2", "protocol": "udp", "steps": [], "programs": [],
+            "source": "10.244.1.5",
+            "destination": "192.0.2.2",
+            "protocol": "udp",
+            "steps": [],
+            "programs": [],
             "verdict": { "reaches": false, "way": "none", "text": "" },
         }))
         .expect("a document");

@@ -52,7 +52,13 @@ pub enum ConnectivityCommand {
 pub struct TestOptions {
     /// Modes to switch all nodes to, one after the other, and back: kernel, encap, fast; else the
     /// test uses the active mode
-    #[arg(long, value_name = "MODE,...", value_delimiter = ',', value_parser = OneOf::new(["kernel", "encap", "fast"], parse_mode), hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "MODE,...",
+        value_delimiter = ',',
+        value_parser = OneOf::new(["kernel", "encap", "fast"], parse_mode),
+        hide_possible_values = true,
+    )]
     modes: Vec<Mode>,
     /// Nodes to test, by name; else all, which may be a hundred
     #[arg(long, value_name = "NODE,...", value_delimiter = ',')]
@@ -87,7 +93,13 @@ pub struct HostsOptions {
     start_limit: Duration,
     /// Modes to switch all hosts to, one after the other, and back: kernel, encap, fast; else the
     /// test uses the active mode. The modes given on the host that begins count
-    #[arg(long, value_name = "MODE,...", value_delimiter = ',', value_parser = OneOf::new(["kernel", "encap", "fast"], parse_mode), hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "MODE,...",
+        value_delimiter = ',',
+        value_parser = OneOf::new(["kernel", "encap", "fast"], parse_mode),
+        hide_possible_values = true,
+    )]
     modes: Vec<Mode>,
     /// A TCP server outside the pod network that containers have to reach; that of the host that
     /// begins counts

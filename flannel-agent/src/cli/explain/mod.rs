@@ -44,7 +44,11 @@ pub struct ExplainOptions {
 pub(super) struct TraceOptions {
     /// Trace the packets of this flow through the rules of nf_tables for this many seconds, at most
     /// 60, and show which rule drops them; needs root and Linux 5.12
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=MOST_SECONDS))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(1..=MOST_SECONDS),
+    )]
     trace: Option<u64>,
 }
 

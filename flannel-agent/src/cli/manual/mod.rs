@@ -1,8 +1,9 @@
 //! The manual pages, section 8: one for each command, and flanneld(8).
 //!
 //! Names, flags and subcommands come from the command line's own description, as `--help` has them.
-//! `facts.rs` has the rest: examples, files, exit status, related pages.
+//! `examples.rs` has the examples, `facts.rs` the rest: files, exit status, related pages.
 
+mod examples;
 mod facts;
 
 use std::path::PathBuf;

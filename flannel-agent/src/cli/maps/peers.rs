@@ -87,7 +87,10 @@ const FLAGS: [(u32, &str); 4] = [
 
 #[cfg(test)]
 fn flag_names(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({ "type": "array", "items": flannel_json_schema::name(FLAGS.map(|(_, name)| name)) })
+    schemars::json_schema!({
+        "type": "array",
+        "items": flannel_json_schema::name(FLAGS.map(|(_, name)| name)),
+    })
 }
 
 /// Returns the milliseconds for which a path is still validated, and the largest outer packet in

@@ -23,9 +23,28 @@ proptest! {
     }
 
     #[test]
-    fn any_peer_has_a_row(config in any_family(), entry in any_peer(), index: u32, traffic: Option<u64>, now: u64) {
+    fn any_peer_has_a_row(
+        config in any_family(),
+        entry in any_peer(),
+        index: u32,
+        traffic: Option<u64>,
+        now: u64,
+    ) {
         for family in [Family::V4, Family::V6] {
-            let row = peers::PeerRow::new(PinnedPeer { index, subnet: subnet(family, &config, index), entry }, traffic.map(|bytes| PeerTraffic { sent: Counter { packets: 1, bytes }, ..PeerTraffic::default() }), &PinnedEcmpPaths::default(), now, &mut DeviceNames::default());
+            let row = peers::PeerRow::new(
+                PinnedPeer {
+                    index,
+                    subnet: subnet(family, &config, index),
+                    entry,
+                },
+                traffic.map(|bytes| PeerTraffic {
+                    sent: Counter { packets: 1, bytes },
+                    ..PeerTraffic::default()
+                }),
+                &PinnedEcmpPaths::default(),
+                now,
+                &mut DeviceNames::default(),
+            );
             prop_assert!(serde_json::to_string(&row).is_ok());
             prop_assert_eq!(peers::table(&[row]).lines().count(), 2);
         }
@@ -33,7 +52,19 @@ proptest! {
 
     #[test]
     fn any_pod_has_a_row(ifindex: u32, mac: [u8; 6], flags: u16, mtu: u32) {
-        let row = pods::row((ifindex, PodEntry { mac: Mac(mac), flags, mtu, ..PodEntry::default() }), None, &mut DeviceNames::default());
+        let row = pods::row(
+            (
+                ifindex,
+                PodEntry {
+                    mac: Mac(mac),
+                    flags,
+                    mtu,
+                    ..PodEntry::default()
+                },
+            ),
+            None,
+            &mut DeviceNames::default(),
+        );
         prop_assert_eq!(pods::table(&[row]).lines().count(), 2);
     }
 }

@@ -23,11 +23,21 @@ use crate::{
 #[derive(Debug, Args)]
 pub struct MonitorOptions {
     /// Only packets at this program; may be repeated
-    #[arg(long, value_name = "PROGRAM", value_parser = OneOf::new(Program::ALL.map(Program::name), parse_program), hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "PROGRAM",
+        value_parser = OneOf::new(Program::ALL.map(Program::name), parse_program),
+        hide_possible_values = true,
+    )]
     program: Vec<Program>,
     /// Only packets with this outcome, as in `maps dump stats`; may be repeated [default: all but
     /// `not_tunnel`]
-    #[arg(long, value_name = "REASON", value_parser = OneOf::new(Reason::ALL.map(Reason::name), parse_reason), hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "REASON",
+        value_parser = OneOf::new(Reason::ALL.map(Reason::name), parse_reason),
+        hide_possible_values = true,
+    )]
     reason: Vec<Reason>,
     /// Only packets that are dropped
     #[arg(long, conflicts_with = "reason")]
@@ -39,13 +49,28 @@ pub struct MonitorOptions {
     #[arg(long, value_name = "CIDR|IP", value_parser = prefix::parse)]
     dst: Option<IpNet>,
     /// Only one packet in N, chosen at random
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..),
+    )]
     sample: u32,
     /// At most N packets a second
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1000,
+        value_parser = clap::value_parser!(u32).range(1..=100_000),
+    )]
     rate: u32,
     /// Bytes of each packet to keep, for -w and -o json
-    #[arg(long, value_name = "BYTES", default_value_t = 128, value_parser = clap::value_parser!(u32).range(..=i64::from(SNAPLEN_MAX)))]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = 128,
+        value_parser = clap::value_parser!(u32).range(..=i64::from(SNAPLEN_MAX)),
+    )]
     snaplen: u32,
     /// End after N packets
     #[arg(long, value_name = "N")]
@@ -54,7 +79,13 @@ pub struct MonitorOptions {
     #[arg(long, value_name = "SECONDS")]
     duration: Option<u64>,
     /// Format in which packets are printed
-    #[arg(short = 'o', long = "output", value_enum, default_value_t = PacketFormat::Text, conflicts_with = "write")]
+    #[arg(
+        short = 'o',
+        long = "output",
+        value_enum,
+        default_value_t = PacketFormat::Text,
+        conflicts_with = "write",
+    )]
     output: PacketFormat,
     /// Write the packets to a capture file (pcapng) instead of printing them; - for standard output
     #[arg(short = 'w', long = "write", value_name = "FILE")]

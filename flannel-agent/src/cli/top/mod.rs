@@ -44,7 +44,12 @@ pub struct TopOptions {
     #[arg(long)]
     once: bool,
     /// With -o json: end after this number of documents
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "once")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..),
+        conflicts_with = "once",
+    )]
     count: Option<u64>,
     /// Show pods in place of peers; -o json has both
     #[arg(long)]

@@ -48,7 +48,9 @@ async fn follow(
             key = keys.recv() => match key {
                 None | Some(ScreenKey::Interrupt) => return Ok(()),
                 Some(ScreenKey::Pressed(code)) if !screen.press(code) => return Ok(()),
-                Some(ScreenKey::Pressed(_)) if board.sort != screen.sort => board.order(screen.sort),
+                Some(ScreenKey::Pressed(_)) if board.sort != screen.sort => {
+                    board.order(screen.sort);
+                }
                 Some(ScreenKey::Pressed(_) | ScreenKey::Redraw) => {}
             },
             _ = ticks.tick(), if !screen.is_paused => {

@@ -100,7 +100,12 @@ pub(super) async fn run(stream: TcpStream, answer: Option<PodAnswer>) {
         Some(PodAnswer::Breaks) => return,
         Some(PodAnswer::NoProgram) => {
             let message = "exec: \"flannel-agent\": executable file not found in $PATH";
-            let failure = json!({ "metadata": {}, "status": "Failure", "reason": "InternalError", "message": message });
+            let failure = json!({
+                "metadata": {},
+                "status": "Failure",
+                "reason": "InternalError",
+                "message": message,
+            });
             end(&mut socket, failure).await;
         }
         Some(PodAnswer::Lines(..) | PodAnswer::Hangs | PodAnswer::Forbidden) | None => {}

@@ -147,7 +147,9 @@ impl Objects {
         if path.starts_with("/api/v1/nodes") {
             return (
                 200,
-                json!({ "items": self.nodes.iter().map(|(node, _)| node.clone()).collect::<Vec<_>>() }),
+                json!({
+                    "items": self.nodes.iter().map(|(node, _)| node.clone()).collect::<Vec<_>>(),
+                }),
             );
         }
         let named = path
@@ -169,9 +171,11 @@ impl Objects {
             answer.as_ref()?;
             let name = node["metadata"]["name"].as_str()?;
             let spec = json!({ "nodeName": name, "containers": [{ "name": "kube-flannel" }] });
-            Some(
-                json!({ "metadata": { "name": format!("pod-{name}") }, "spec": spec, "status": { "phase": "Running" } }),
-            )
+            Some(json!({
+                "metadata": { "name": format!("pod-{name}") },
+                "spec": spec,
+                "status": { "phase": "Running" },
+            }))
         };
         self.nodes.iter().filter_map(pod).collect()
     }
@@ -190,5 +194,11 @@ impl Objects {
 
 fn not_found(name: &str) -> Value {
     let message = format!("pods \"{name}\" not found");
-    json!({ "kind": "Status", "status": "Failure", "reason": "NotFound", "message": message, "code": 404 })
+    json!({
+        "kind": "Status",
+        "status": "Failure",
+        "reason": "NotFound",
+        "message": message,
+        "code": 404,
+    })
 }

@@ -18,7 +18,10 @@ pub(crate) fn node_json(index: usize) -> Value {
     let metadata = json!({ "name": format!("n{index}"), "annotations": {
         "flannel.alpha.coreos.com/public-ip": format!("192.0.2.{index}"),
         "flannel.alpha.coreos.com/backend-type": "vxlan",
-        "flannel.alpha.coreos.com/backend-data": format!("{{\"VNI\":1,\"VtepMAC\":\"{}\"}}", mac(index)),
+        "flannel.alpha.coreos.com/backend-data": format!(
+            "{{\"VNI\":1,\"VtepMAC\":\"{}\"}}",
+            mac(index),
+        ),
     } });
     let spec = json!({ "podCIDR": format!("10.244.{index}.0/24") });
     json!({ "metadata": metadata, "spec": spec })

@@ -21,7 +21,13 @@ fn pod(name: &str, node: &str, address: &str) -> (&'static str, Value) {
 
 /// The output of an agent whose second step has this state.
 fn output(state: &str, reaches: Option<bool>) -> PodAnswer {
-    let step = |topic: &str, state: &str| json!({ "topic": topic, "state": state, "text": format!("of {topic}") });
+    let step = |topic: &str, state: &str| {
+        json!({
+            "topic": topic,
+            "state": state,
+            "text": format!("of {topic}"),
+        })
+    };
     let document = json!({
         "source": "10.244.1.5", "destination": "10.244.2.7", "protocol": "tcp",
         "steps": [step("source", "ok"), step("route", state)],

@@ -179,7 +179,12 @@ fn the_codes_of_problems_are_words() {
 #[test]
 fn pods_that_a_daemon_set_does_not_replace_are_named_with_the_step_that_does() {
     let mut stock = member(true, "False");
-    let pod = json!({ "metadata": { "name": "p", "ownerReferences": [{ "kind": "DaemonSet", "name": "kube-flannel-ds" }] } });
+    let pod = json!({
+        "metadata": {
+            "name": "p",
+            "ownerReferences": [{ "kind": "DaemonSet", "name": "kube-flannel-ds" }],
+        },
+    });
     stock.pod = Some(serde_json::from_value(pod).expect("a pod"));
     let message = "exec: \"flannel-agent\": executable file not found in $PATH".to_owned();
     let lacking = ExecError::NotStarted {

@@ -73,10 +73,10 @@ impl NatChains {
         for line in dump.lines() {
             match saved::line(line) {
                 Some(SavedLine::Chain { name, .. }) => {
-                    drop(chains.known.entry(name.to_owned()).or_default())
+                    chains.known.entry(name.to_owned()).or_default();
                 }
                 Some(SavedLine::Rule { chain, .. }) => {
-                    chains.add(line, &BTreeSet::from([chain.to_owned()]))
+                    chains.add(line, &BTreeSet::from([chain.to_owned()]));
                 }
                 _ => {}
             }
@@ -155,7 +155,7 @@ impl Lister {
     ) -> Result<(), ToolError> {
         for chain in existing {
             tool::each_line(&self.path, &["-t", NAT, "-S", chain], |line| {
-                chains.add(line, wanted)
+                chains.add(line, wanted);
             })
             .await?;
         }

@@ -65,6 +65,11 @@ pub(super) fn step(facts: &Snapshot) -> Option<Step> {
 
 /// True if the packet travels in a datagram of the tunnel.
 fn is_tunnelled(facts: &Snapshot) -> bool {
-    let is_peer = |place: &Location| matches!(place, Location::Peer(peer) if !super::kernel::is_direct(&peer.entry));
+    let is_peer = |place: &Location| {
+        matches!(
+            place,
+            Location::Peer(peer) if !super::kernel::is_direct(&peer.entry),
+        )
+    };
     is_peer(&facts.source) || is_peer(&facts.destination)
 }

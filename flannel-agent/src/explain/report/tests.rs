@@ -21,6 +21,7 @@ use crate::{
         nat::{MasqueradeAnswer, Service, ServiceAnswer},
         question::{Question, Transport},
         snapshot::{Onward, PinnedNode, Tunnel},
+        trace::{PacketDirection, TraceDrop, TracedRule},
     },
     observe::flows::FlowRow,
 };
@@ -84,6 +85,20 @@ fn tried(program: Program, reason: Reason) -> Tried {
     }
 }
 
+fn tunnel() -> Tunnel {
+    Tunnel {
+        peer: peer(EntryState::PLAIN),
+        device: Some(link(TUNNEL, "flannel.1", 1450)),
+        neighbour: Some(PEER_MAC),
+        fdb: Some(ip("192.168.1.12")),
+        outer: Ok(answer(UNDERLAY, "192.168.1.1")),
+        external: Some(link(UNDERLAY, "eth0", 1500)),
+        outlets: vec![link(UNDERLAY, "eth0", 1500)],
+        ecmp_paths: Vec::new(),
+        next_hop: None,
+    }
+}
+
 /// From a pod to a peer's pod, with everything as it should be, in mode `encap`.
 fn sound() -> Snapshot {
     let config = FamilyConfig {
@@ -133,17 +148,7 @@ fn sound() -> Snapshot {
         carrier: None,
         firewall: None,
         route_device: Some("flannel.1".to_owned()),
-        tunnel: Some(Tunnel {
-            peer: peer(EntryState::PLAIN),
-            device: Some(link(TUNNEL, "flannel.1", 1450)),
-            neighbour: Some(PEER_MAC),
-            fdb: Some(ip("192.168.1.12")),
-            outer: Ok(answer(UNDERLAY, "192.168.1.1")),
-            external: Some(link(UNDERLAY, "eth0", 1500)),
-            outlets: vec![link(UNDERLAY, "eth0", 1500)],
-            ecmp_paths: Vec::new(),
-            next_hop: None,
-        }),
+        tunnel: Some(tunnel()),
         flows: [None, None],
         tried: Ok(vec![tried(Program::ToTunnel, Reason::PathUnseen)]),
         trace: None,
@@ -283,7 +288,7 @@ fn a_plain_route_needs_its_next_hop_and_no_tunnel() {
         tunnel.next_hop = Some(Neighbour {
             mac: None,
             failed: true,
-        })
+        });
     });
     let down = on_link(|_, tunnel| tunnel.external.as_mut().expect("a device").running = false);
     for story in [silent, down] {
@@ -330,10 +335,10 @@ fn a_peer_behind_a_device_without_ethernet_needs_the_device_and_the_route_into_i
         (Some(true), PacketWay::Routed)
     );
     let down = routed(TUNNEL, |_, tunnel| {
-        tunnel.device.as_mut().expect("a device").up = false
+        tunnel.device.as_mut().expect("a device").up = false;
     });
     let elsewhere = routed(TUNNEL, |facts, _| {
-        facts.route = Some(Ok(answer(UNDERLAY, "192.168.1.1")))
+        facts.route = Some(Ok(answer(UNDERLAY, "192.168.1.1")));
     });
     for (story, topic) in [(down, "device"), (elsewhere, "route")] {
         assert_eq!(state(&story, topic), StepState::Fail, "{story:#?}");
@@ -344,7 +349,7 @@ fn a_peer_behind_a_device_without_ethernet_needs_the_device_and_the_route_into_i
 fn routes_of_others_may_lead_where_they_want() {
     for device in [UNDERLAY, TUNNEL] {
         let story = routed(UNDERLAY, |facts, _| {
-            facts.route = Some(Ok(answer(device, "192.168.1.1")))
+            facts.route = Some(Ok(answer(device, "192.168.1.1")));
         });
         assert!(
             story.steps.iter().all(|step| step.state == StepState::Ok),
@@ -400,7 +405,7 @@ fn a_peer_behind_commands_is_not_reached_for_sure_by_the_default_route() {
         );
     }
     let silent = routed(UNDERLAY, |facts, _| {
-        facts.route = Some(Ok(RouteAnswer::nowhere(RouteType::Unreachable)))
+        facts.route = Some(Ok(RouteAnswer::nowhere(RouteType::Unreachable)));
     });
     assert_eq!(silent.verdict.reaches, Some(false), "{silent:#?}");
 }
@@ -419,7 +424,7 @@ fn the_guard_is_reported_where_there_is_a_tunnel() {
 #[test]
 fn a_packet_that_is_taken_needs_the_kernels_way_too() {
     let taken = |facts: &mut Snapshot| {
-        facts.tried = Ok(vec![tried(Program::ToTunnel, Reason::Encapsulated)])
+        facts.tried = Ok(vec![tried(Program::ToTunnel, Reason::Encapsulated)]);
     };
     let story = after(taken);
     assert_eq!(
@@ -842,9 +847,24 @@ fn rules_that_may_drop_the_packet_leave_the_verdict_open() {
     assert_eq!(unread.verdict.reaches, Some(true));
 }
 
+fn drop_by_policy() -> TraceDrop {
+    let rule = TracedRule {
+        family: "ip".to_owned(),
+        table: "filter".to_owned(),
+        chain: "FORWARD".to_owned(),
+        handle: None,
+        verdict: "drop".to_owned(),
+        text: None,
+    };
+    TraceDrop {
+        packets: 1,
+        direction: PacketDirection::Original,
+        rule,
+    }
+}
+
 #[test]
 fn the_packets_of_a_trace_decide_about_rules() {
-    use crate::explain::trace::{PacketDirection, TraceDrop, TracedRule};
     let closed = vec!["ip filter FORWARD".to_owned()];
     let traced = |trace: TraceReport| {
         after(|facts| {
@@ -883,23 +903,10 @@ fn the_packets_of_a_trace_decide_about_rules() {
             .starts_with("no packet of this flow was seen"),
         "{unseen:?}"
     );
-    let rule = TracedRule {
-        family: "ip".to_owned(),
-        table: "filter".to_owned(),
-        chain: "FORWARD".to_owned(),
-        handle: None,
-        verdict: "drop".to_owned(),
-        text: None,
-    };
-    let drops = vec![TraceDrop {
-        packets: 1,
-        direction: PacketDirection::Original,
-        rule,
-    }];
     let dropped = traced(TraceReport {
         dropped: 1,
         passed: 2,
-        drops,
+        drops: vec![drop_by_policy()],
         ..all
     });
     assert_eq!(

@@ -93,7 +93,11 @@ fn a_later_fragment_has_no_ports() {
 proptest! {
     /// Whatever lies in a packet, and wherever it was cut.
     #[test]
-    fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..90), ethertype in 0_usize..3, len: u32) {
+    fn any_bytes_are_read(
+        bytes in prop::collection::vec(any::<u8>(), 0..90),
+        ethertype in 0_usize..3,
+        len: u32,
+    ) {
         let mut bytes = bytes;
         let ethertype = [ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_ARP][ethertype];
         if let Some(at) = bytes.get_mut(12..ETH_LEN) {

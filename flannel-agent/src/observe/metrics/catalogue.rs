@@ -9,7 +9,10 @@ use super::page::Metric;
 
 macro_rules! metrics {
     ($($name:ident $kind:ident $text:literal [$($label:literal),*] $help:literal;)+) => {
-        $(#[doc = $help] pub(super) const $name: Metric = Metric::$kind($text, &[$($label),*], $help);)+
+        $(
+            #[doc = $help]
+            pub(super) const $name: Metric = Metric::$kind($text, &[$($label),*], $help);
+        )+
 
         /// All of them, as they are documented.
         pub const ALL: &[Metric] = &[$($name),+];
@@ -25,7 +28,8 @@ metrics! {
         unanswered at a limit for newer ones, by listener: health, metrics, status (the socket of \
         that name). Idle connections of a flood.";
 
-    LEASE_INFO gauge "flannel_lease_info" ["subnet", "ipv6_subnet", "public_ip", "public_ipv6"] "Our lease; always 1. A label of a family that is off is empty.";
+    LEASE_INFO gauge "flannel_lease_info" ["subnet", "ipv6_subnet", "public_ip", "public_ipv6"]
+        "Our lease; always 1. A label of a family that is off is empty.";
     LEASE_HELD gauge "flannel_lease_held" [] "Whether we hold our lease.";
     LEASE_EXPIRES gauge "flannel_lease_expires_timestamp_seconds" [] "When the store drops our \
         lease unless it is renewed, in seconds since 1970 UTC; absent where it stays (a \

@@ -4,7 +4,8 @@ use flannel_backends::Way;
 use flannel_host::family::Family;
 use flannel_reconcile::SharedPeers;
 use flannel_status::{
-    CheckStatus, FastStatus, GuardStatus, LeaseStatus, PodStatus, Repairs, Status, StoreStatus,
+    CheckStatus, ConflictStatus, FastStatus, GuardStatus, LeaseStatus, PodStatus, Repairs, Status,
+    StoreStatus,
 };
 use prometheus::core::Collector as _;
 
@@ -46,17 +47,7 @@ fn status(page: &mut Page, status: &Status) {
         MODES.map(|mode| ([mode, source], f64::from(u8::from(mode == wanted)))),
     );
     page.value(metric::REJECTED_LEASES, number(status.rejected_total));
-    let found = status.conflicts;
-    let conflicts = [
-        ("mac", found.mac),
-        ("key", found.key),
-        ("subnet", found.subnet),
-        ("address", found.address),
-    ];
-    page.list(
-        metric::LEASE_CONFLICTS,
-        conflicts.map(|(kind, count)| ([kind], length(count))),
-    );
+    conflicts(page, status.conflicts);
     page.value(metric::DIRTY_ENTRIES, number(status.dirty_total));
     page.list(
         metric::DEVICE_MTU,
@@ -91,6 +82,30 @@ fn status(page: &mut Page, status: &Status) {
     if let Some(known) = &status.store {
         store(page, known);
     }
+    host(page, status);
+    if let Some(checks) = &status.guard {
+        guard(page, checks);
+    }
+    if let Some(fast) = &status.fast {
+        pods(page, fast);
+    }
+}
+
+fn conflicts(page: &mut Page, found: ConflictStatus) {
+    let conflicts = [
+        ("mac", found.mac),
+        ("key", found.key),
+        ("subnet", found.subnet),
+        ("address", found.address),
+    ];
+    page.list(
+        metric::LEASE_CONFLICTS,
+        conflicts.map(|(kind, count)| ([kind], length(count))),
+    );
+}
+
+/// Settings of devices and sysctls of the host.
+fn host(page: &mut Page, status: &Status) {
     let offloads = status
         .checksum_offload
         .iter()
@@ -106,12 +121,6 @@ fn status(page: &mut Page, status: &Status) {
             .iter()
             .map(|problem| ([&problem.sysctl], 1.0)),
     );
-    if let Some(checks) = &status.guard {
-        guard(page, checks);
-    }
-    if let Some(fast) = &status.fast {
-        pods(page, fast);
-    }
 }
 
 fn lease(page: &mut Page, lease: &LeaseStatus) {

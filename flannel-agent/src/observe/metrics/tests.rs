@@ -13,6 +13,7 @@ use flannel_status::{
     ChangeCounts, CloudStatus, EchoState, ExtensionStatus, IpsecPeerState, IpsecStatus, PeerState,
     RequestCounts, Status, UdpStatus,
 };
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{
@@ -24,35 +25,115 @@ use super::{
 };
 use crate::observe::{pulse::Pulse, shared::SharedState};
 
+fn guard_check() -> Value {
+    json!({
+        "effective": "enforce",
+        "wanted": "enforce",
+        "chosen_at_run_time": false,
+        "reason": null,
+        "refused": 3,
+        "passed": 4,
+    })
+}
+
+fn pod(sends: bool, receives: bool) -> Value {
+    json!({
+        "veth": "v",
+        "index": 1,
+        "mac": null,
+        "sends": sends,
+        "receives": receives,
+        "reasons": [],
+    })
+}
+
+fn lease() -> Value {
+    json!({
+        "subnet": "10.5.1.0/24",
+        "public_ip": "192.0.2.1",
+        "ipv6_subnet": "fd00::/64",
+        "public_ipv6": "2001:db8::1",
+        "held": true,
+        "expires_at": 1_700_000_000_u64,
+    })
+}
+
+fn device() -> Value {
+    json!({
+        "name": "flannel.1",
+        "index": 3,
+        "mac": "",
+        "mtu": 1450,
+        "family": "IPv4",
+        "zero_checksum_v6": false,
+    })
+}
+
+fn traffic_rules() -> Value {
+    json!({
+        "engine": null,
+        "families": [],
+        "masquerade": true,
+        "forward": false,
+        "blackhole": false,
+        "repairs": 7,
+        "repaired_at": null,
+        "error": "no",
+    })
+}
+
+fn repairs() -> Value {
+    json!({
+        "devices": 0,
+        "addresses": 0,
+        "neighbours": 2,
+        "fdb": 0,
+        "nexthops": 0,
+        "routes": 5,
+        "maps": 0,
+    })
+}
+
 /// A node with everything.
 fn status() -> Status {
-    let check = serde_json::json!({
-        "effective": "enforce", "wanted": "enforce", "chosen_at_run_time": false, "reason": null, "refused": 3, "passed": 4,
-    });
-    let pod = |sends: bool, receives: bool| serde_json::json!({ "veth": "v", "index": 1, "mac": null, "sends": sends, "receives": receives, "reasons": [] });
-    let status = serde_json::json!({
+    let status = json!({
         "version": "1.2.3", "pid": 1, "ready": true, "stage": "running",
-        "mode": { "effective": "fast", "wanted": "encap", "source": "flag", "reason": null, "attach": "tcx" },
-        "fast": { "tcp_reason": null, "error": null, "pods": [pod(true, true), pod(true, false), pod(false, false)] },
-        "guard": { "outer": check, "inner": check },
-        "lease": {
-            "subnet": "10.5.1.0/24", "public_ip": "192.0.2.1", "ipv6_subnet": "fd00::/64", "public_ipv6": "2001:db8::1",
-            "held": true, "expires_at": 1_700_000_000_u64,
+        "mode": {
+            "effective": "fast",
+            "wanted": "encap",
+            "source": "flag",
+            "reason": null,
+            "attach": "tcx",
         },
+        "fast": {
+            "tcp_reason": null,
+            "error": null,
+            "pods": [pod(true, true), pod(true, false), pod(false, false)],
+        },
+        "guard": { "outer": guard_check(), "inner": guard_check() },
+        "lease": lease(),
         "store": { "endpoints": [], "in_sync": true, "reason": null, "since": 5, "last_change": 6 },
-        "interface": null, "device": null,
-        "devices": [
-            { "name": "flannel.1", "index": 3, "mac": "", "mtu": 1450, "family": "IPv4", "zero_checksum_v6": false },
-        ],
-        "traffic": { "engine": null, "families": [], "masquerade": true, "forward": false, "blackhole": false, "repairs": 7, "repaired_at": null, "error": "no" },
-         "peers": [], "rejected": [{ "key": "a", "reason": "b" }], "rejected_total": 99_980, "conflicts": { "mac": 2, "subnet": 0 },
-         "dirty": [{ "object": "a", "error": "b", "attempts": 1 }], "dirty_total": 101,
-        "repairs": { "devices": 0, "addresses": 0, "neighbours": 2, "fdb": 0, "nexthops": 0, "routes": 5, "maps": 0 },
+        "interface": null,
+        "device": null,
+        "devices": [device()],
+        "traffic": traffic_rules(),
+        "peers": [],
+        "rejected": [{ "key": "a", "reason": "b" }],
+        "rejected_total": 99_980,
+        "conflicts": { "mac": 2, "subnet": 0 },
+        "dirty": [{ "object": "a", "error": "b", "attempts": 1 }],
+        "dirty_total": 101,
+        "repairs": repairs(),
         "checksum_offload": [
             { "device": "flannel.1", "setting": "auto", "on": true, "reason": null },
             { "device": "flannel-v6.1", "setting": "auto", "on": false, "reason": "lost" },
         ],
-        "sysctl_problems": [{ "sysctl": "net.ipv4.ip_forward", "value": 0, "needed": 1, "text": "it is 0" }],
+        "sysctl_problems": [{
+            "sysctl": "net.ipv4.ip_forward",
+            "value": 0,
+            "needed": 1,
+            "text": "it is 0",
+        }],
         "error": null,
     });
     serde_json::from_value(status).expect("a status")
@@ -68,10 +149,30 @@ fn page(status: Status) -> String {
     let mut status = readiness.status().clone();
     status.find_problems(0);
     problems::write(&mut page, &status, SharedState::default().peer_problems());
-    let counter = |packets| Counter {
+    write_traffic(&mut page);
+    write_echoes(&mut page, &counts);
+    write_backends(&mut page);
+    page.boolean(catalogue::DATAPATH_READABLE, true);
+    runs(
+        &mut page,
+        &[Run {
+            program: "to_pod",
+            count: 2,
+            time: Duration::from_micros(3),
+        }],
+    );
+    write_flows(&mut page);
+    String::from_utf8(page.text().expect("a page")).expect("text")
+}
+
+fn counter(packets: u64) -> Counter {
+    Counter {
         packets,
         bytes: packets * 100,
-    };
+    }
+}
+
+fn write_traffic(page: &mut Page) {
     let counted = Counted {
         stats: vec![
             (Program::FromPod, Reason::Replayed, counter(90)),
@@ -85,35 +186,28 @@ fn page(status: Status) -> String {
         generation: 9,
         capacities: vec![(Family::V6, 1000)],
     };
-    counted.write(&mut page);
-    let [to, from] = [counter(20), counter(10)];
-    traffic::write_peers(
-        &mut page,
-        &[Labelled {
-            label: "10.5.2.0/24".to_owned(),
-            to,
-            from,
-        }],
-    );
-    traffic::write_pods(
-        &mut page,
-        &[Labelled {
-            label: "veth1".to_owned(),
-            to,
-            from,
-        }],
-    );
+    counted.write(page);
+    let labelled = |label: &str| Labelled {
+        label: label.to_owned(),
+        to: counter(20),
+        from: counter(10),
+    };
+    traffic::write_peers(page, &[labelled("10.5.2.0/24")]);
+    traffic::write_pods(page, &[labelled("veth1")]);
+}
+
+fn write_echoes(page: &mut Page, counts: &Counts) {
     let states = BTreeMap::from([(EchoState::Answering, 2), (EchoState::Silent, 1)]);
-    echo::write(
-        &mut page,
-        Some(EchoCounts {
-            states,
-            requests: 40,
-            lost: 6,
-        }),
-        &counts,
-    );
-    wireguard::write(&mut page, &BTreeMap::from([(PeerState::Unanswered, 2)]));
+    let echoes = EchoCounts {
+        states,
+        requests: 40,
+        lost: 6,
+    };
+    echo::write(page, Some(echoes), counts);
+}
+
+fn write_backends(page: &mut Page) {
+    wireguard::write(page, &BTreeMap::from([(PeerState::Unanswered, 2)]));
     let requests = RequestCounts {
         done: 9,
         throttled: 2,
@@ -123,66 +217,45 @@ fn page(status: Status) -> String {
         created: 1,
         ..ChangeCounts::default()
     };
-    cloud::write(
-        &mut page,
-        Some(&CloudStatus {
-            present: true,
-            requests,
-            changes,
-            ..CloudStatus::default()
-        }),
-    );
-    extension::write(
-        &mut page,
-        Some(&ExtensionStatus {
-            added: 3,
-            failing: 1,
-            ..ExtensionStatus::default()
-        }),
-    );
+    let cloud = CloudStatus {
+        present: true,
+        requests,
+        changes,
+        ..CloudStatus::default()
+    };
+    cloud::write(page, Some(&cloud));
+    let extension = ExtensionStatus {
+        added: 3,
+        failing: 1,
+        ..ExtensionStatus::default()
+    };
+    extension::write(page, Some(&extension));
     let states = BTreeMap::from([(IpsecPeerState::Established, 2)]);
-    ipsec::write(
-        &mut page,
-        Some(&IpsecStatus {
-            pid: Some(8),
-            starts: 1,
-            ..IpsecStatus::default()
-        }),
-        &states,
-    );
-    udp::write(
-        &mut page,
-        Some(&UdpStatus {
-            pid: Some(7),
-            starts: 1,
-            ..UdpStatus::default()
-        }),
-    );
-    page.boolean(catalogue::DATAPATH_READABLE, true);
-    runs(
-        &mut page,
-        &[Run {
-            program: "to_pod",
-            count: 2,
-            time: Duration::from_micros(3),
-        }],
-    );
+    let ipsec = IpsecStatus {
+        pid: Some(8),
+        starts: 1,
+        ..IpsecStatus::default()
+    };
+    ipsec::write(page, Some(&ipsec), &states);
+    let udp = UdpStatus {
+        pid: Some(7),
+        starts: 1,
+        ..UdpStatus::default()
+    };
+    udp::write(page, Some(&udp));
+}
+
+fn write_flows(page: &mut Page) {
     let flows = FlowCount::default();
     assert!(flows.is_due() && !flows.is_due(), "one counts");
-    flows.keep(
-        Instant::now(),
-        SystemTime::UNIX_EPOCH,
-        vec![(
-            Family::V4,
-            Tally {
-                usable: 1,
-                stale: 2,
-            },
-        )],
-    );
+    let tally = Tally {
+        usable: 1,
+        stale: 2,
+    };
+    let tallies = vec![(Family::V4, tally)];
+    flows.keep(Instant::now(), SystemTime::UNIX_EPOCH, tallies);
     assert!(!flows.is_due(), "not again for a minute");
-    flows.write(&mut page);
-    String::from_utf8(page.text().expect("a page")).expect("text")
+    flows.write(page);
 }
 
 #[test]
@@ -242,65 +315,69 @@ fn names_follow_the_conventions() {
     }
 }
 
+const SAMPLES: &[&str] = &[
+    "flannel_build_info{version=\"1.2.3\"} 1",
+    "flannel_ready 1",
+    "flannel_datapath_mode{mode=\"encap\"} 0",
+    "flannel_datapath_mode{mode=\"fast\"} 1",
+    "flannel_datapath_wanted_mode{mode=\"encap\",source=\"flag\"} 1",
+    "flannel_lease_expires_timestamp_seconds 1700000000",
+    "flannel_lease_info{subnet=\"10.5.1.0/24\",ipv6_subnet=\"fd00::/64\",\
+         public_ip=\"192.0.2.1\",public_ipv6=\"2001:db8::1\"} 1",
+    "flannel_echo_peers{state=\"silent\"} 1",
+    "flannel_echo_peers{state=\"never\"} 0",
+    "flannel_wireguard_peers{state=\"session\"} 0",
+    "flannel_wireguard_peers{state=\"unanswered\"} 2",
+    "flannel_cloud_route_present 1",
+    "flannel_cloud_requests_total{outcome=\"throttled\"} 2",
+    "flannel_cloud_route_changes_total{change=\"created\"} 1",
+    "flannel_extension_peers{state=\"added\"} 3",
+    "flannel_extension_peers{state=\"failing\"} 1",
+    "flannel_echo_requests_total 40",
+    "flannel_echo_lost_total 6",
+    "flannel_echo_round_trip_seconds_bucket{le=\"0.0005\"} 1",
+    "flannel_peers{family=\"ipv6\",way=\"tunnel\"} 0",
+    "flannel_rejected_leases 99980",
+    "flannel_tx_checksum_offload{device=\"flannel.1\"} 1",
+    "flannel_tx_checksum_offload{device=\"flannel-v6.1\"} 0",
+    "flannel_problems{code=\"host_sysctl\",severity=\"critical\"} 1",
+    "flannel_problems{code=\"command\",severity=\"warning\"} 0",
+    "flannel_sysctl_problems{sysctl=\"net.ipv4.ip_forward\"} 1",
+    "flannel_lease_conflicts{kind=\"mac\"} 2",
+    "flannel_lease_conflicts{kind=\"subnet\"} 0",
+    "flannel_dirty_entries 101",
+    "flannel_repairs_total{object=\"route\"} 5",
+    "flannel_repairs_total{object=\"traffic_rules\"} 7",
+    "flannel_traffic_rules_in_place 0",
+    "flannel_guard_packets_total{check=\"inner\",outcome=\"refused\"} 3",
+    "flannel_guard_mode{check=\"outer\",mode=\"enforce\"} 1",
+    "flannel_fast_pods{part=\"one_way\"} 1",
+    "flannel_reconcile_duration_seconds_bucket{le=\"0.01\"} 0",
+    "flannel_reconcile_duration_seconds_bucket{le=\"0.025\"} 1",
+    "flannel_reconcile_errors_total 1",
+    "flannel_datapath_packets_total{program=\"from_pod\",reason=\"replayed\",\
+         verdict=\"redirect\"} 90",
+    "flannel_datapath_drops_total{reason=\"store_failed\"} 7",
+    "flannel_datapath_drops_total{reason=\"refused_pod_tunnel\"} 0",
+    "flannel_datapath_bytes_total{program=\"from_pod\",reason=\"replayed\",\
+         verdict=\"redirect\"} 9000",
+    "flannel_flow_lookups_total{program=\"from_pod\",result=\"hit\"} 90",
+    "flannel_flow_lookups_total{program=\"from_pod\",result=\"miss\"} 3",
+    "flannel_flow_lookups_total{program=\"from_underlay\",result=\"miss\"} 0",
+    "flannel_peer_packets_total{peer=\"10.5.2.0/24\",direction=\"to\"} 20",
+    "flannel_peer_bytes_total{peer=\"10.5.2.0/24\",direction=\"from\"} 1000",
+    "flannel_pod_bytes_total{veth=\"veth1\",direction=\"to\"} 2000",
+    "flannel_flow_table_capacity{family=\"ipv6\"} 1000",
+    "flannel_flow_table_flows{family=\"ipv4\",state=\"stale\"} 2",
+    "flannel_program_run_seconds_total{program=\"to_pod\"} 0.000003",
+];
+
 #[test]
 fn samples_are_what_they_should_be() {
     let text = page(status());
-    let lines = [
-        "flannel_build_info{version=\"1.2.3\"} 1",
-        "flannel_ready 1",
-        "flannel_datapath_mode{mode=\"encap\"} 0",
-        "flannel_datapath_mode{mode=\"fast\"} 1",
-        "flannel_datapath_wanted_mode{mode=\"encap\",source=\"flag\"} 1",
-        "flannel_lease_expires_timestamp_seconds 1700000000",
-        "flannel_lease_info{subnet=\"10.5.1.0/24\",ipv6_subnet=\"fd00::/64\",public_ip=\"192.0.2.1\",public_ipv6=\"2001:db8::1\"} 1",
-        "flannel_echo_peers{state=\"silent\"} 1",
-        "flannel_echo_peers{state=\"never\"} 0",
-        "flannel_wireguard_peers{state=\"session\"} 0",
-        "flannel_wireguard_peers{state=\"unanswered\"} 2",
-        "flannel_cloud_route_present 1",
-        "flannel_cloud_requests_total{outcome=\"throttled\"} 2",
-        "flannel_cloud_route_changes_total{change=\"created\"} 1",
-        "flannel_extension_peers{state=\"added\"} 3",
-        "flannel_extension_peers{state=\"failing\"} 1",
-        "flannel_echo_requests_total 40",
-        "flannel_echo_lost_total 6",
-        "flannel_echo_round_trip_seconds_bucket{le=\"0.0005\"} 1",
-        "flannel_peers{family=\"ipv6\",way=\"tunnel\"} 0",
-        "flannel_rejected_leases 99980",
-        "flannel_tx_checksum_offload{device=\"flannel.1\"} 1",
-        "flannel_tx_checksum_offload{device=\"flannel-v6.1\"} 0",
-        "flannel_problems{code=\"host_sysctl\",severity=\"critical\"} 1",
-        "flannel_problems{code=\"command\",severity=\"warning\"} 0",
-        "flannel_sysctl_problems{sysctl=\"net.ipv4.ip_forward\"} 1",
-        "flannel_lease_conflicts{kind=\"mac\"} 2",
-        "flannel_lease_conflicts{kind=\"subnet\"} 0",
-        "flannel_dirty_entries 101",
-        "flannel_repairs_total{object=\"route\"} 5",
-        "flannel_repairs_total{object=\"traffic_rules\"} 7",
-        "flannel_traffic_rules_in_place 0",
-        "flannel_guard_packets_total{check=\"inner\",outcome=\"refused\"} 3",
-        "flannel_guard_mode{check=\"outer\",mode=\"enforce\"} 1",
-        "flannel_fast_pods{part=\"one_way\"} 1",
-        "flannel_reconcile_duration_seconds_bucket{le=\"0.01\"} 0",
-        "flannel_reconcile_duration_seconds_bucket{le=\"0.025\"} 1",
-        "flannel_reconcile_errors_total 1",
-        "flannel_datapath_packets_total{program=\"from_pod\",reason=\"replayed\",verdict=\"redirect\"} 90",
-        "flannel_datapath_drops_total{reason=\"store_failed\"} 7",
-        "flannel_datapath_drops_total{reason=\"refused_pod_tunnel\"} 0",
-        "flannel_datapath_bytes_total{program=\"from_pod\",reason=\"replayed\",verdict=\"redirect\"} 9000",
-        "flannel_flow_lookups_total{program=\"from_pod\",result=\"hit\"} 90",
-        "flannel_flow_lookups_total{program=\"from_pod\",result=\"miss\"} 3",
-        "flannel_flow_lookups_total{program=\"from_underlay\",result=\"miss\"} 0",
-        "flannel_peer_packets_total{peer=\"10.5.2.0/24\",direction=\"to\"} 20",
-        "flannel_peer_bytes_total{peer=\"10.5.2.0/24\",direction=\"from\"} 1000",
-        "flannel_pod_bytes_total{veth=\"veth1\",direction=\"to\"} 2000",
-        "flannel_flow_table_capacity{family=\"ipv6\"} 1000",
-        "flannel_flow_table_flows{family=\"ipv4\",state=\"stale\"} 2",
-        "flannel_program_run_seconds_total{program=\"to_pod\"} 0.000003",
-    ];
-    for line in lines {
+    for line in SAMPLES {
         assert!(
-            text.lines().any(|other| other == line),
+            text.lines().any(|other| other == *line),
             "{line}\nis not in\n{text}"
         );
     }

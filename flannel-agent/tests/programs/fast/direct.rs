@@ -94,10 +94,25 @@ both! {
     fn into_the_pod<A>(bench) {
         beside(bench, A::NET);
         for packet in kinds(A::NET).into_iter().map(from_peer) {
-            for seen in [packet, Packet { source: service(A::NET), ports: [80, packet.ports[1]], ..packet }] {
+            for seen in [
+                packet,
+                Packet {
+                    source: service(A::NET),
+                    ports: [80, packet.ports[1]],
+                    ..packet
+                },
+            ] {
                 teach::<A>(bench, &packet, &seen, Egress::POD);
-                let expected = Packet { to: POD_MAC, from: BRIDGE_MAC, ..seen.routed() };
-                assert_eq!(replayed(bench, FromUnderlay, &packet), expected.bytes(), "{packet:?}");
+                let expected = Packet {
+                    to: POD_MAC,
+                    from: BRIDGE_MAC,
+                    ..seen.routed()
+                };
+                assert_eq!(
+                    replayed(bench, FromUnderlay, &packet),
+                    expected.bytes(),
+                    "{packet:?}"
+                );
             }
         }
     }
@@ -105,16 +120,48 @@ both! {
     fn only_direct_peers_are_followed<A>(bench) {
         let packet = from_peer(udp(A::NET));
         passes(bench, FromUnderlay, &packet.bytes(), &[Reason::NotTunnel]);
-        passes(bench, ToUnderlay, &udp(A::NET).bytes(), &[Reason::NotTunnel]);
+        passes(
+            bench,
+            ToUnderlay,
+            &udp(A::NET).bytes(),
+            &[Reason::NotTunnel],
+        );
         beside(bench, A::NET);
         passes(bench, FromUnderlay, &packet.bytes(), &UNKNOWN);
-        passes(bench, ToUnderlay, &udp(A::NET).bytes(), &[Reason::NotFollowed]);
+        passes(
+            bench,
+            ToUnderlay,
+            &udp(A::NET).bytes(),
+            &[Reason::NotFollowed],
+        );
         for source in A::NET.outside.into_iter().chain([A::NET.unleased]) {
-            passes(bench, FromUnderlay, &Packet { source, ..packet }.bytes(), &[Reason::NotTunnel]);
-            passes(bench, ToUnderlay, &Packet { destination: source, ..udp(A::NET) }.bytes(), &[Reason::NotTunnel]);
+            passes(
+                bench,
+                FromUnderlay,
+                &Packet { source, ..packet }.bytes(),
+                &[Reason::NotTunnel],
+            );
+            passes(
+                bench,
+                ToUnderlay,
+                &Packet {
+                    destination: source,
+                    ..udp(A::NET)
+                }
+                .bytes(),
+                &[Reason::NotTunnel],
+            );
         }
-        let for_others = Packet { to: POD_MAC, ..packet };
-        passes(bench, FromUnderlay, &for_others.bytes(), &[Reason::NotPlain]);
+        let for_others = Packet {
+            to: POD_MAC,
+            ..packet
+        };
+        passes(
+            bench,
+            FromUnderlay,
+            &for_others.bytes(),
+            &[Reason::NotPlain],
+        );
     }
 
     fn without_leave_nothing_enters_a_pod_from_the_link<A>(bench) {
@@ -151,19 +198,40 @@ both! {
         let mut to_none = usual.clone();
         to_none[udp + 2..udp + 4].fill(0);
         for guard in GuardMode::ALL {
-            bench.maps.guard.set(Checks { outer: guard, inner: guard }, Checks::default()).expect("GUARD");
+            bench
+                .maps
+                .guard
+                .set(
+                    Checks {
+                        outer: guard,
+                        inner: guard,
+                    },
+                    Checks::default(),
+                )
+                .expect("GUARD");
             for packet in [&usual, &to_none] {
                 let mut strange = packet.clone();
                 strange[udp - 1] = 77;
                 let cut = packet[..udp + 8].to_vec();
                 let (first, later) = (first_fragment(net, packet), later_fragment(net, packet));
-                for packet in [packet.clone(), strange, cut, first, later, with_options(net, packet)] {
+                for packet in [
+                    packet.clone(),
+                    strange,
+                    cut,
+                    first,
+                    later,
+                    with_options(net, packet),
+                ] {
                     passes(bench, FromUnderlay, &packet, &[Reason::NotTunnel]);
                     passes(bench, ToUnderlay, &packet, &[Reason::NotTunnel]);
                 }
             }
         }
-        assert_eq!(bench.maps.suspects.entries().count(), 0, "nobody is suspected");
+        assert_eq!(
+            bench.maps.suspects.entries().count(),
+            0,
+            "nobody is suspected"
+        );
     }
 
     fn without_a_tunnel_peers_on_our_link_are_followed<A>(bench) {

@@ -111,11 +111,22 @@ both! {
         let packet = tcp(A::NET);
         let key = teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
         let known = read::<A>(bench, &key).action;
-        let port = |packet: &[u8]| u16::from_be_bytes([packet[A::NET.at().udp], packet[A::NET.at().udp + 1]]);
-        assert_eq!(port(&replayed(bench, &packet)), source_port(HASH, 32768, 60999));
-        let other = FlowAction { egress_data: !HASH, ..known };
+        let port = |packet: &[u8]| {
+            u16::from_be_bytes([packet[A::NET.at().udp], packet[A::NET.at().udp + 1]])
+        };
+        assert_eq!(
+            port(&replayed(bench, &packet)),
+            source_port(HASH, 32768, 60999)
+        );
+        let other = FlowAction {
+            egress_data: !HASH,
+            ..known
+        };
         write(bench, key, usable(&key, other));
-        assert_eq!(port(&replayed(bench, &packet)), source_port(!HASH, 32768, 60999));
+        assert_eq!(
+            port(&replayed(bench, &packet)),
+            source_port(!HASH, 32768, 60999)
+        );
     }
 
     /// A rule can match on them, and only packets like the one observed are known to meet the same
@@ -123,19 +134,48 @@ both! {
     fn packets_with_another_dscp_ttl_or_flow_label_are_the_kernels<A>(bench) {
         for way in [Egress::TUNNEL, Egress::POD] {
             for packet in [tcp(A::NET), udp(A::NET).to_service()] {
-                let out = Packet { source: packet.source, ..tcp(A::NET) };
-                let out = Packet { protocol: packet.protocol, ..out };
+                let out = Packet {
+                    source: packet.source,
+                    ..tcp(A::NET)
+                };
+                let out = Packet {
+                    protocol: packet.protocol,
+                    ..out
+                };
                 let key = teach::<A>(bench, &packet, &out, way);
-                for other in [Packet { tos: packet.tos ^ 0x04, ..packet }, Packet { tos: packet.tos ^ 0x80, ..packet }] {
+                for other in [
+                    Packet {
+                        tos: packet.tos ^ 0x04,
+                        ..packet
+                    },
+                    Packet {
+                        tos: packet.tos ^ 0x80,
+                        ..packet
+                    },
+                ] {
                     passes(bench, FromPod, &other.bytes(), &[Reason::FieldsDiffer]);
                 }
                 for ttl in [2, 63, 65, 255] {
-                    passes(bench, FromPod, &Packet { ttl, ..packet }.bytes(), &[Reason::FieldsDiffer]);
+                    passes(
+                        bench,
+                        FromPod,
+                        &Packet { ttl, ..packet }.bytes(),
+                        &[Reason::FieldsDiffer],
+                    );
                 }
                 for ecn in 0..4 {
-                    replayed(bench, &Packet { tos: packet.tos & 0xfc | ecn, ..packet });
+                    replayed(
+                        bench,
+                        &Packet {
+                            tos: packet.tos & 0xfc | ecn,
+                            ..packet
+                        },
+                    );
                 }
-                let labelled = FlowAction { flow_label: 0x0100, ..read::<A>(bench, &key).action };
+                let labelled = FlowAction {
+                    flow_label: 0x0100,
+                    ..read::<A>(bench, &key).action
+                };
                 write(bench, key, usable(&key, labelled));
                 passes(bench, FromPod, &packet.bytes(), &[Reason::FieldsDiffer]);
             }
@@ -165,9 +205,17 @@ both! {
     fn without_an_agent_flows_are_replayed_for_seconds_only<A>(bench) {
         let packet = tcp(A::NET);
         teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
-        bench.maps.config.write_heartbeat(clock::now_ns() - REPLAY_LIMIT_NS + 1_000_000_000).expect("CONFIG");
+        bench
+            .maps
+            .config
+            .write_heartbeat(clock::now_ns() - REPLAY_LIMIT_NS + 1_000_000_000)
+            .expect("CONFIG");
         replayed(bench, &packet);
-        bench.maps.config.write_heartbeat(clock::now_ns() - REPLAY_LIMIT_NS - 1_000_000_000).expect("CONFIG");
+        bench
+            .maps
+            .config
+            .write_heartbeat(clock::now_ns() - REPLAY_LIMIT_NS - 1_000_000_000)
+            .expect("CONFIG");
         passes(bench, FromPod, &packet.bytes(), &[Reason::AgentLate]);
         let frame = A::NET.inner_to_peer(100);
         assert_eq!(bench.run(ToTunnel, &frame).reasons, [Reason::Encapsulated]);
@@ -192,9 +240,19 @@ both! {
     fn bridged_packets_keep_their_ttl<A>(bench) {
         let packet = tcp(A::NET);
         let key = key::<A>(&packet);
-        let action = FlowAction { ttl_step: 0, ..action(bench, &packet, &packet, Egress::POD) };
+        let action = FlowAction {
+            ttl_step: 0,
+            ..action(bench, &packet, &packet, Egress::POD)
+        };
         write(bench, key, usable(&key, action));
-        assert_eq!(replayed(bench, &packet), Packet { ttl: packet.ttl, ..delivered(packet) }.bytes());
+        assert_eq!(
+            replayed(bench, &packet),
+            Packet {
+                ttl: packet.ttl,
+                ..delivered(packet)
+            }
+            .bytes()
+        );
     }
 
     fn unknown_flows_are_noted_now_and_then<A>(bench) {
@@ -226,8 +284,22 @@ both! {
     fn packets_that_are_not_plain_are_the_kernels<A>(bench) {
         let packet = tcp(A::NET);
         teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
-        passes(bench, FromPod, &Packet { ttl: 1, ..packet }.bytes(), &[Reason::NotPlain]);
-        passes(bench, FromPod, &Packet { protocol: 1, ..packet }.bytes(), &[Reason::OtherTransport]);
+        passes(
+            bench,
+            FromPod,
+            &Packet { ttl: 1, ..packet }.bytes(),
+            &[Reason::NotPlain],
+        );
+        passes(
+            bench,
+            FromPod,
+            &Packet {
+                protocol: 1,
+                ..packet
+            }
+            .bytes(),
+            &[Reason::OtherTransport],
+        );
         let mut padded = packet.bytes();
         padded.push(0);
         passes(bench, FromPod, &padded, &[Reason::NotPlain]);
@@ -292,8 +364,18 @@ both! {
     fn udp_that_conntrack_knows_goes_one_way<A>(bench) {
         let packet = udp(A::NET);
         let key = key::<A>(&packet);
-        let action = FlowAction { needs_mirror: 0, ..action(bench, &packet, &packet, Egress::TUNNEL) };
-        write(bench, key, Flow { mirror: Expiry::NONE, ..usable(&key, action) });
+        let action = FlowAction {
+            needs_mirror: 0,
+            ..action(bench, &packet, &packet, Egress::TUNNEL)
+        };
+        write(
+            bench,
+            key,
+            Flow {
+                mirror: Expiry::NONE,
+                ..usable(&key, action)
+            },
+        );
         replayed(bench, &packet);
     }
 
@@ -326,7 +408,14 @@ both! {
         replayed(bench, &packet);
         let whole = replayed(bench, &packet).len() - 14;
         for (mtu, fits) in [(whole, true), (whole - 1, false)] {
-            bench.peer(net, PeerEntry { mtu: u32::try_from(mtu).expect("small"), ..net.peer() }, EntryState::PLAIN);
+            bench.peer(
+                net,
+                PeerEntry {
+                    mtu: u32::try_from(mtu).expect("small"),
+                    ..net.peer()
+                },
+                EntryState::PLAIN,
+            );
             bench.validate_path(net, 1000);
             if fits {
                 replayed(bench, &packet);
@@ -364,21 +453,55 @@ both! {
             teach::<A>(bench, &packet, &packet, Egress::POD);
             // In chunks of 512 bytes, of odd lengths too.
             let header = if packet.protocol == PROTO_TCP { 20 } else { 8 };
-            for payload in [0, 1, 2, 3, 101, 511 - header, 512 - header, 513 - header, 1024 - header, 1333] {
+            for payload in [
+                0,
+                1,
+                2,
+                3,
+                101,
+                511 - header,
+                512 - header,
+                513 - header,
+                1024 - header,
+                1333,
+            ] {
                 let packet = Packet { payload, ..packet };
                 replayed(bench, &packet);
-                let wrong = Packet { checksum: ChecksumField::Wrong, ..packet }.bytes();
+                let wrong = Packet {
+                    checksum: ChecksumField::Wrong,
+                    ..packet
+                }
+                .bytes();
                 passes(bench, FromPod, &wrong, &[Reason::ChecksumUnverified]);
             }
-            let partial = Packet { checksum: ChecksumField::Partial, payload: 1333, ..packet };
-            assert_eq!(bench.run(FromPod, &partial.bytes()).reasons, [Reason::Replayed]);
+            let partial = Packet {
+                checksum: ChecksumField::Partial,
+                payload: 1333,
+                ..packet
+            };
+            assert_eq!(
+                bench.run(FromPod, &partial.bytes()).reasons,
+                [Reason::Replayed]
+            );
             // A packet that is longer than usual is not verified.
-            let [verified, long] = [2048, 2049].map(|len| Packet { payload: len - header, ..packet }.bytes());
+            let [verified, long] = [2048, 2049].map(|len| {
+                Packet {
+                    payload: len - header,
+                    ..packet
+                }
+                .bytes()
+            });
             passes(bench, FromPod, &verified, &[Reason::TooBig]);
             passes(bench, FromPod, &long, &[Reason::ChecksumUnverified]);
             // Segments are completed by the device.
-            let wrong = Packet { checksum: ChecksumField::Wrong, ..packet };
-            assert_eq!(bench.run_with(FromPod, &wrong.bytes(), 50).reasons, [Reason::Replayed]);
+            let wrong = Packet {
+                checksum: ChecksumField::Wrong,
+                ..packet
+            };
+            assert_eq!(
+                bench.run_with(FromPod, &wrong.bytes(), 50).reasons,
+                [Reason::Replayed]
+            );
         }
     }
 
@@ -413,21 +536,56 @@ both! {
     }
 
     fn what_is_not_to_be_learned_is_not_noted<A>(bench) {
-        let reasons = |bench: &mut Bench, packet: &Packet| bench.repeat(FromPod, &packet.bytes(), 512);
+        let reasons =
+            |bench: &mut Bench, packet: &Packet| bench.repeat(FromPod, &packet.bytes(), 512);
         let [tcp, udp] = [tcp(A::NET), udp(A::NET)];
         let fast = bench.maps.fast.get().expect("FAST");
-        bench.maps.fast.set(FastConfig { flags: FastConfig::UDP, ..fast }).expect("FAST");
-        assert_eq!(reasons(bench, &tcp), [Reason::FlowUnknown, Reason::NotLearned]);
+        bench
+            .maps
+            .fast
+            .set(FastConfig {
+                flags: FastConfig::UDP,
+                ..fast
+            })
+            .expect("FAST");
+        assert_eq!(
+            reasons(bench, &tcp),
+            [Reason::FlowUnknown, Reason::NotLearned]
+        );
         assert_eq!(reasons(bench, &udp), [Reason::Sampled, Reason::FlowUnknown]);
         bench.helper_ports(&[21, 8080]);
-        assert_eq!(reasons(bench, &udp), [Reason::FlowUnknown, Reason::NotLearned]);
-        assert_eq!(reasons(bench, &udp.reversed()), [Reason::FlowUnknown, Reason::NotLearned]);
+        assert_eq!(
+            reasons(bench, &udp),
+            [Reason::FlowUnknown, Reason::NotLearned]
+        );
+        assert_eq!(
+            reasons(bench, &udp.reversed()),
+            [Reason::FlowUnknown, Reason::NotLearned]
+        );
         bench.helper_ports(&[]);
         assert_eq!(reasons(bench, &udp), [Reason::Sampled, Reason::FlowUnknown]);
-        bench.maps.pods.write(LO, PodEntry { mac: POD_MAC, flags: PodEntry::RECEIVES, mtu: 1450, ..PodEntry::default() }).expect("PODS");
-        assert_eq!(reasons(bench, &udp), [Reason::FlowUnknown, Reason::NotLearned]);
+        bench
+            .maps
+            .pods
+            .write(
+                LO,
+                PodEntry {
+                    mac: POD_MAC,
+                    flags: PodEntry::RECEIVES,
+                    mtu: 1450,
+                    ..PodEntry::default()
+                },
+            )
+            .expect("PODS");
+        assert_eq!(
+            reasons(bench, &udp),
+            [Reason::FlowUnknown, Reason::NotLearned]
+        );
         bench.maps.pods.remove(LO).expect("PODS");
-        assert_eq!(reasons(bench, &udp), [Reason::FlowUnknown, Reason::NotLearned]);
+        assert_eq!(
+            reasons(bench, &udp),
+            [Reason::FlowUnknown, Reason::NotLearned]
+        );
     }
 
     fn who_makes_flows_too_fast_is_not_followed<A>(bench) {

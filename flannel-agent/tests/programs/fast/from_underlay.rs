@@ -64,15 +64,27 @@ both! {
     fn into_the_pod_as_routed<A>(bench) {
         for packet in kinds(A::NET).into_iter().map(from_peer) {
             teach::<A>(bench, &packet, &packet, Egress::POD);
-            assert_eq!(replayed(bench, &tunnelled(A::NET, &packet)), delivered(packet).bytes(), "{packet:?}");
+            assert_eq!(
+                replayed(bench, &tunnelled(A::NET, &packet)),
+                delivered(packet).bytes(),
+                "{packet:?}"
+            );
         }
     }
 
     fn into_the_pod_translated_back<A>(bench) {
         for packet in kinds(A::NET).into_iter().map(from_peer) {
-            let seen = Packet { source: service(A::NET), ports: [80, packet.ports[1]], ..packet };
+            let seen = Packet {
+                source: service(A::NET),
+                ports: [80, packet.ports[1]],
+                ..packet
+            };
             teach::<A>(bench, &packet, &seen, Egress::POD);
-            assert_eq!(replayed(bench, &tunnelled(A::NET, &packet)), delivered(seen).bytes(), "{packet:?}");
+            assert_eq!(
+                replayed(bench, &tunnelled(A::NET, &packet)),
+                delivered(seen).bytes(),
+                "{packet:?}"
+            );
         }
     }
 
@@ -96,15 +108,25 @@ both! {
                 bytes[ip + 1] = ecn << 4;
             }
         };
-        let packet = from_peer(Packet { tos: 0xba, ..tcp(A::NET) });
+        let packet = from_peer(Packet {
+            tos: 0xba,
+            ..tcp(A::NET)
+        });
         teach::<A>(bench, &packet, &packet, Egress::POD);
         for outer in 0..4 {
             let mut bytes = tunnelled(A::NET, &packet);
             set_outer(&mut bytes, outer);
             let tos = decapsulated_tos(outer, packet.tos).expect("the inner packet can say so");
-            assert_eq!(replayed(bench, &bytes), delivered(Packet { tos, ..packet }).bytes(), "outer {outer}");
+            assert_eq!(
+                replayed(bench, &bytes),
+                delivered(Packet { tos, ..packet }).bytes(),
+                "outer {outer}"
+            );
         }
-        let unable = from_peer(Packet { tos: 0, ..tcp(A::NET) });
+        let unable = from_peer(Packet {
+            tos: 0,
+            ..tcp(A::NET)
+        });
         teach::<A>(bench, &unable, &unable, Egress::POD);
         let mut deaf = tunnelled(A::NET, &unable);
         set_outer(&mut deaf, 0b11);
@@ -201,7 +223,11 @@ both! {
     fn without_an_agent_flows_are_replayed_for_seconds_only<A>(bench) {
         let packet = from_peer(tcp(A::NET));
         teach::<A>(bench, &packet, &packet, Egress::POD);
-        bench.maps.config.write_heartbeat(clock::now_ns() - REPLAY_LIMIT_NS - 1_000_000_000).expect("CONFIG");
+        bench
+            .maps
+            .config
+            .write_heartbeat(clock::now_ns() - REPLAY_LIMIT_NS - 1_000_000_000)
+            .expect("CONFIG");
         left(bench, &tunnelled(A::NET, &packet), Reason::AgentLate);
     }
 

@@ -82,27 +82,72 @@ both! {
     fn every_answer_to_a_syn_is_recorded_and_none_costs_a_token<A>(bench) {
         let frame = answer::<A>().bytes();
         assert_eq!(bench.repeat(FromPod, &frame, TOO_MANY), [Reason::Handshake]);
-        assert_eq!(bench.repeat(FromTunnel, &frame, TOO_MANY), [Reason::Handshake]);
+        assert_eq!(
+            bench.repeat(FromTunnel, &frame, TOO_MANY),
+            [Reason::Handshake]
+        );
         for flags in [0x02, 0x06, 0x13, 0x16, 0x11, 0x14] {
-            let other = Packet { flags, ..answer::<A>() }.bytes();
-            assert_eq!(bench.repeat(FromPod, &other, MANY), [Reason::TcpControl], "flags {flags:#x}");
-            assert_eq!(bench.repeat(FromTunnel, &other, MANY), [Reason::TcpControl], "flags {flags:#x}");
+            let other = Packet {
+                flags,
+                ..answer::<A>()
+            }
+            .bytes();
+            assert_eq!(
+                bench.repeat(FromPod, &other, MANY),
+                [Reason::TcpControl],
+                "flags {flags:#x}"
+            );
+            assert_eq!(
+                bench.repeat(FromTunnel, &other, MANY),
+                [Reason::TcpControl],
+                "flags {flags:#x}"
+            );
         }
     }
 
     fn answers_are_not_recorded_where_nothing_is_learned<A>(bench) {
         let frame = answer::<A>().bytes();
         let fast = bench.maps.fast.get().expect("FAST");
-        bench.maps.fast.set(FastConfig { flags: FastConfig::UDP | FastConfig::FROM_UNDERLAY, ..fast }).expect("FAST");
+        bench
+            .maps
+            .fast
+            .set(FastConfig {
+                flags: FastConfig::UDP | FastConfig::FROM_UNDERLAY,
+                ..fast
+            })
+            .expect("FAST");
         assert_eq!(bench.repeat(FromPod, &frame, MANY), [Reason::TcpControl]);
-        bench.maps.fast.set(FastConfig { flags: FastConfig::TCP | FastConfig::TCP_LIBERAL, ..fast }).expect("FAST");
+        bench
+            .maps
+            .fast
+            .set(FastConfig {
+                flags: FastConfig::TCP | FastConfig::TCP_LIBERAL,
+                ..fast
+            })
+            .expect("FAST");
         assert_eq!(bench.repeat(FromPod, &frame, MANY), [Reason::Handshake]);
-        assert_eq!(bench.repeat(FromTunnel, &frame, MANY), [Reason::TcpControl], "filters are on \
-            the underlay");
+        assert_eq!(
+            bench.repeat(FromTunnel, &frame, MANY),
+            [Reason::TcpControl],
+            "filters are on \
+            the underlay"
+        );
         bench.helper_ports(&[8080]);
         assert_eq!(bench.repeat(FromPod, &frame, MANY), [Reason::TcpControl]);
         bench.helper_ports(&[]);
-        bench.maps.pods.write(LO, PodEntry { mac: POD_MAC, flags: PodEntry::RECEIVES, mtu: 1450, ..PodEntry::default() }).expect("PODS");
+        bench
+            .maps
+            .pods
+            .write(
+                LO,
+                PodEntry {
+                    mac: POD_MAC,
+                    flags: PodEntry::RECEIVES,
+                    mtu: 1450,
+                    ..PodEntry::default()
+                },
+            )
+            .expect("PODS");
         assert_eq!(bench.repeat(FromPod, &frame, MANY), [Reason::TcpControl]);
     }
 
@@ -126,11 +171,22 @@ both! {
         let packet = tcp(A::NET);
         put_on_probation::<A>(bench, &packet, Egress::TUNNEL, None);
         for count in 1..4 {
-            assert_eq!(bench.run(FromPod, &packet.bytes()).reasons, [Reason::Replayed]);
-            let slot = slots::<A>(bench).get(&ProbationSlot::of(&key::<A>(&packet)), 0).expect("a slot");
-            assert_eq!((slot.flow.used(), slot.flow.is_on_probation()), (count, true));
+            assert_eq!(
+                bench.run(FromPod, &packet.bytes()).reasons,
+                [Reason::Replayed]
+            );
+            let slot = slots::<A>(bench)
+                .get(&ProbationSlot::of(&key::<A>(&packet)), 0)
+                .expect("a slot");
+            assert_eq!(
+                (slot.flow.used(), slot.flow.is_on_probation()),
+                (count, true)
+            );
         }
-        let another = Packet { ports: [40001, 8080], ..packet };
+        let another = Packet {
+            ports: [40001, 8080],
+            ..packet
+        };
         passes(bench, FromPod, &another.bytes(), &super::UNKNOWN);
     }
 
@@ -138,15 +194,27 @@ both! {
         let packet = tcp(A::NET);
         let late = Expiry::until(1, 1);
         put_on_probation::<A>(bench, &packet, Egress::TUNNEL, Some(late));
-        assert_eq!(bench.repeat(FromPod, &packet.bytes(), TOO_MANY), [Reason::Refreshing, Reason::TooManyFlows]);
+        assert_eq!(
+            bench.repeat(FromPod, &packet.bytes(), TOO_MANY),
+            [Reason::Refreshing, Reason::TooManyFlows]
+        );
     }
 
     fn opening_and_closing_end_a_flow_on_probation<A>(bench) {
         let packet = tcp(A::NET);
-        for (flags, after) in [(0x02, Reason::Handshake), (0x11, Reason::FlowClosed), (0x04, Reason::FlowClosed)] {
+        for (flags, after) in [
+            (0x02, Reason::Handshake),
+            (0x11, Reason::FlowClosed),
+            (0x04, Reason::FlowClosed),
+        ] {
             put_on_probation::<A>(bench, &packet, Egress::TUNNEL, None);
             put_on_probation::<A>(bench, &packet.reversed(), Egress::TUNNEL, None);
-            passes(bench, FromPod, &Packet { flags, ..packet }.bytes(), &[Reason::TcpControl]);
+            passes(
+                bench,
+                FromPod,
+                &Packet { flags, ..packet }.bytes(),
+                &[Reason::TcpControl],
+            );
             for ended in [packet, packet.reversed()] {
                 passes(bench, FromPod, &ended.bytes(), &[after]);
             }

@@ -57,9 +57,20 @@ both! {
     fn into_the_pod_behind_an_ethernet_header<A>(bench) {
         behind_device(bench, A::NET);
         for packet in kinds(A::NET).into_iter().map(from_peer) {
-            for seen in [packet, Packet { source: service(A::NET), ports: [80, packet.ports[1]], ..packet }] {
+            for seen in [
+                packet,
+                Packet {
+                    source: service(A::NET),
+                    ports: [80, packet.ports[1]],
+                    ..packet
+                },
+            ] {
                 teach::<A>(bench, &packet, &seen, Egress::POD);
-                let expected = Packet { to: POD_MAC, from: BRIDGE_MAC, ..seen.routed() };
+                let expected = Packet {
+                    to: POD_MAC,
+                    from: BRIDGE_MAC,
+                    ..seen.routed()
+                };
                 assert_eq!(replayed(bench, &packet), expected.bytes(), "{packet:?}");
             }
         }
@@ -87,12 +98,40 @@ both! {
         passes(bench, ToL3Tunnel, &bare(&udp(A::NET)), &[Reason::NoPeer]);
         behind_device(bench, A::NET);
         passes(bench, FromL3Tunnel, &bare(&packet), &UNKNOWN);
-        passes(bench, ToL3Tunnel, &bare(&udp(A::NET)), &[Reason::NotFollowed]);
+        passes(
+            bench,
+            ToL3Tunnel,
+            &bare(&udp(A::NET)),
+            &[Reason::NotFollowed],
+        );
         for far in A::NET.outside.into_iter().chain([A::NET.unleased]) {
-            passes(bench, FromL3Tunnel, &bare(&Packet { source: far, ..packet }), &[Reason::NoPeer]);
-            passes(bench, ToL3Tunnel, &bare(&Packet { destination: far, ..udp(A::NET) }), &[Reason::NoPeer]);
+            passes(
+                bench,
+                FromL3Tunnel,
+                &bare(&Packet {
+                    source: far,
+                    ..packet
+                }),
+                &[Reason::NoPeer],
+            );
+            passes(
+                bench,
+                ToL3Tunnel,
+                &bare(&Packet {
+                    destination: far,
+                    ..udp(A::NET)
+                }),
+                &[Reason::NoPeer],
+            );
         }
-        bench.peer(A::NET, PeerEntry { oif: LO + 1, ..A::NET.peer() }, EntryState::DIRECT);
+        bench.peer(
+            A::NET,
+            PeerEntry {
+                oif: LO + 1,
+                ..A::NET.peer()
+            },
+            EntryState::DIRECT,
+        );
         passes(bench, FromL3Tunnel, &bare(&packet), &[Reason::NoPeer]);
     }
 
@@ -116,7 +155,14 @@ both! {
         let packet = from_peer(tcp(A::NET));
         teach::<A>(bench, &packet, &packet, Egress::POD);
         let fast = bench.maps.fast.get().expect("FAST");
-        bench.maps.fast.set(FastConfig { flags: fast.flags & !FastConfig::FROM_UNDERLAY, ..fast }).expect("FAST");
+        bench
+            .maps
+            .fast
+            .set(FastConfig {
+                flags: fast.flags & !FastConfig::FROM_UNDERLAY,
+                ..fast
+            })
+            .expect("FAST");
         passes(bench, FromL3Tunnel, &bare(&packet), &[Reason::NotLearned]);
         bench.maps.fast.set(fast).expect("FAST");
         replayed(bench, &packet);

@@ -30,13 +30,20 @@ both! {
     }
 
     fn into_the_pod_as_it_gets_there<A>(bench) {
-        let packet = Packet { to: OUR_MAC, from: PEER_MAC, ..tcp(A::NET).reversed() };
+        let packet = Packet {
+            to: OUR_MAC,
+            from: PEER_MAC,
+            ..tcp(A::NET).reversed()
+        };
         teach::<A>(bench, &packet, &packet, Egress::POD);
         let mut tunnelled = A::NET.tunnel_frame_from_peer(packet.tos & 0b11, &packet.bytes());
         tunnelled[..6].fill(0);
         tunnelled[A::NET.at().udp + 6..A::NET.at().udp + 8].fill(0);
         let mut monitor = start(bench, &ALL);
         let left = bench.run(FromUnderlay, &tunnelled).packet;
-        assert_eq!(reported(&mut monitor, SNAPLEN_MAX), [whole(FromUnderlay, Reason::Replayed, &left, None)]);
+        assert_eq!(
+            reported(&mut monitor, SNAPLEN_MAX),
+            [whole(FromUnderlay, Reason::Replayed, &left, None)]
+        );
     }
 }

@@ -58,8 +58,15 @@ both! {
         for packet in packets {
             teach::<A>(bench, &packet, &packet, Egress::POD);
             let outcome = bench.run(FromUnderlay, &packet.bytes());
-            assert_eq!((outcome.reasons.as_slice(), outcome.action), ([Reason::Replayed].as_slice(), TC_ACT_REDIRECT));
-            let expected = Packet { to: POD_MAC, from: BRIDGE_MAC, ..packet.routed() };
+            assert_eq!(
+                (outcome.reasons.as_slice(), outcome.action),
+                ([Reason::Replayed].as_slice(), TC_ACT_REDIRECT)
+            );
+            let expected = Packet {
+                to: POD_MAC,
+                from: BRIDGE_MAC,
+                ..packet.routed()
+            };
             assert_eq!(outcome.packet, expected.bytes(), "{packet:?}");
         }
     }
@@ -68,12 +75,31 @@ both! {
         let packet = inward::<A>(tcp(A::NET));
         teach::<A>(bench, &packet, &packet, Egress::POD);
         passes(bench, FromUnderlay, &packet.bytes(), &[Reason::NotTunnel]);
-        set(bench, |flags| (flags | FastConfig::OUTSIDE) & !FastConfig::FROM_UNDERLAY);
+        set(bench, |flags| {
+            (flags | FastConfig::OUTSIDE) & !FastConfig::FROM_UNDERLAY
+        });
         passes(bench, FromUnderlay, &packet.bytes(), &[Reason::NotTunnel]);
         set(bench, |flags| flags | FastConfig::FROM_UNDERLAY);
-        let for_others = Packet { to: POD_MAC, ..packet };
-        passes(bench, FromUnderlay, &for_others.bytes(), &[Reason::NotTunnel]);
-        passes(bench, FromUnderlay, &Packet { source: A::NET.unleased, ..packet }.bytes(), &[Reason::NotTunnel]);
+        let for_others = Packet {
+            to: POD_MAC,
+            ..packet
+        };
+        passes(
+            bench,
+            FromUnderlay,
+            &for_others.bytes(),
+            &[Reason::NotTunnel],
+        );
+        passes(
+            bench,
+            FromUnderlay,
+            &Packet {
+                source: A::NET.unleased,
+                ..packet
+            }
+            .bytes(),
+            &[Reason::NotTunnel],
+        );
     }
 
     /// Of all that hosts outside send, only what answers a SYN is recorded without a flow.
@@ -98,7 +124,11 @@ both! {
         let packet = outward::<A>(tcp(A::NET));
         let exit = FrameAddresses::new(PEER_MAC, OUR_MAC);
         for egress_data in [LO, 0, 99] {
-            let action = FlowAction { exit, egress_data, ..action(bench, &packet, &packet, Egress::OUTSIDE) };
+            let action = FlowAction {
+                exit,
+                egress_data,
+                ..action(bench, &packet, &packet, Egress::OUTSIDE)
+            };
             let key = key::<A>(&packet);
             write(bench, key, usable(&key, action));
             passes(bench, FromPod, &packet.bytes(), &[Reason::OtherRoute]);

@@ -124,16 +124,27 @@ both! {
     fn into_the_tunnel_in_every_mode<A>(bench) {
         let net = A::NET;
         let (packet, larger) = (net.inner_to_peer(200), net.inner_to_peer(1200));
-        let reasons = [(Mode::Fast, Reason::Encapsulated), (Mode::Encap, Reason::Encapsulated), (Mode::Kernel, Reason::ModeKernel)];
+        let reasons = [
+            (Mode::Fast, Reason::Encapsulated),
+            (Mode::Encap, Reason::Encapsulated),
+            (Mode::Kernel, Reason::ModeKernel),
+        ];
         for (mode, reason) in reasons {
             bench.maps.mode.set(mode, None).expect("MODE");
             assert_eq!(sends(bench, net, ToTunnel, &packet, packet.len()), reason);
-            let reason = if mode == Mode::Kernel { Reason::ModeKernel } else { Reason::TooBig };
+            let reason = if mode == Mode::Kernel {
+                Reason::ModeKernel
+            } else {
+                Reason::TooBig
+            };
             assert_eq!(sends(bench, net, ToTunnel, &larger, larger.len()), reason);
         }
         bench.maps.mode.set(Mode::Encap, None).expect("MODE");
         bench.peer(net, net.peer(), 0);
-        assert_eq!(sends(bench, net, ToTunnel, &packet, packet.len()), Reason::PeerNotPlain);
+        assert_eq!(
+            sends(bench, net, ToTunnel, &packet, packet.len()),
+            Reason::PeerNotPlain
+        );
     }
 
     /// The kernel cuts it behind the device, whose counters have it as one packet too.
@@ -191,11 +202,22 @@ both! {
 
     fn what_is_not_a_peers_is_not_counted<A>(bench) {
         let net = A::NET;
-        let to_none = net.framed_to_peer(&crate::packets::ip(0, 17, net.our_pod, net.unleased, &crate::packets::udp(1, 2, b"")));
+        let to_none = net.framed_to_peer(&crate::packets::ip(
+            0,
+            17,
+            net.our_pod,
+            net.unleased,
+            &crate::packets::udp(1, 2, b""),
+        ));
         for mode in [Mode::Kernel, Mode::Encap, Mode::Fast] {
             bench.maps.mode.set(mode, None).expect("MODE");
             counts_none(bench, net, ToTunnel, &to_none);
-            counts_none(bench, net, FromUnderlay, &net.tunnel_from_peer(net.outside[0]));
+            counts_none(
+                bench,
+                net,
+                FromUnderlay,
+                &net.tunnel_from_peer(net.outside[0]),
+            );
             let strange = net.tunnel_of(net.outside[1], net.our_vtep, 0, &net.inner_to_peer(10));
             counts_none(bench, net, FromUnderlay, &strange);
         }
@@ -243,11 +265,20 @@ both! {
         ecmp_paths::lay(bench);
         ecmp_paths::see_all(bench, net, 1000);
         teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
-        assert_eq!(sends(bench, net, FromPod, &packet.bytes(), packet.bytes().len()), Reason::Replayed);
+        assert_eq!(
+            sends(bench, net, FromPod, &packet.bytes(), packet.bytes().len()),
+            Reason::Replayed
+        );
         let inner = net.inner_to_peer(100);
-        assert_eq!(sends(bench, net, ToTunnel, &inner, inner.len()), Reason::Encapsulated);
+        assert_eq!(
+            sends(bench, net, ToTunnel, &inner, inner.len()),
+            Reason::Encapsulated
+        );
         ecmp_paths::cut(net);
-        assert_eq!(counts_none(bench, net, FromPod, &packet.bytes()), Reason::NoEcmpPath);
+        assert_eq!(
+            counts_none(bench, net, FromPod, &packet.bytes()),
+            Reason::NoEcmpPath
+        );
     }
 
     fn to_and_from_a_direct_peer<A>(bench) {
@@ -274,10 +305,17 @@ both! {
         let packet = udp(net);
         let len = packet.bytes().len();
         sends(bench, net, ToL3Tunnel, &packet.bytes()[ETHERNET..], len);
-        let back = Packet { to: NO_MAC, from: NO_MAC, ..packet.reversed() };
+        let back = Packet {
+            to: NO_MAC,
+            from: NO_MAC,
+            ..packet.reversed()
+        };
         receives(bench, net, FromL3Tunnel, &back.bytes()[ETHERNET..], len);
         let key = teach::<A>(bench, &back, &back, Egress::POD);
-        assert_eq!(receives(bench, net, FromL3Tunnel, &back.bytes()[ETHERNET..], len), Reason::Replayed);
+        assert_eq!(
+            receives(bench, net, FromL3Tunnel, &back.bytes()[ETHERNET..], len),
+            Reason::Replayed
+        );
         assert_eq!(read::<A>(bench, &key).bytes, len as u64);
     }
 

@@ -49,8 +49,8 @@ impl Size {
 const STOCK: [(&str, u32, f64, f64); 2] =
     [("0.28.9", 5_000, 6.6, 65.0), ("0.20.2", 5_000, 5.1, 40.0)];
 
-/// The table of one size.
-pub(super) fn table(size: &Size) -> String {
+/// Names of what was measured, and the values.
+fn rows(size: &Size) -> Vec<(&'static str, String)> {
     let plain = size.floor_plain.map_or_else(
         || "not measured".to_owned(),
         |seconds| format!("{seconds:.3} s"),
@@ -61,16 +61,7 @@ pub(super) fn table(size: &Size) -> String {
         "plain"
     };
     let ratio = size.sync_to_last_route / size.floor();
-    let Size {
-        store,
-        peers,
-        rounds,
-        load,
-        ..
-    } = size;
-    let mut text =
-        format!("\n{peers} peers in {store}, {rounds} rounds, medians, load {load:.1}\n");
-    for (what, value) in [
+    vec![
         (
             "start to the last route",
             format!("{:.3} s", size.to_last_route),
@@ -109,7 +100,21 @@ pub(super) fn table(size: &Size) -> String {
             "  without the executable",
             format!("{:.1} MB", size.own_rss),
         ),
-    ] {
+    ]
+}
+
+/// The table of one size.
+pub(super) fn table(size: &Size) -> String {
+    let Size {
+        store,
+        peers,
+        rounds,
+        load,
+        ..
+    } = size;
+    let mut text =
+        format!("\n{peers} peers in {store}, {rounds} rounds, medians, load {load:.1}\n");
+    for (what, value) in rows(size) {
         writeln!(text, "  {what:<46} {value}").expect("text grows");
     }
     let recorded = STOCK

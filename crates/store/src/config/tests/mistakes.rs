@@ -5,108 +5,157 @@ use super::{
     VXLAN, parse,
 };
 
+/// Configurations, without a backend where it does not matter.
+const MISTAKES: &[(&str, &str)] = &[
+    ("", "not a JSON object: EOF"),
+    ("[]", "expected a JSON object"),
+    (
+        r#"{"Backend":{"Type":"vxlan"}}"#,
+        "has no Network; set it to the pod network, for example \"10.244.0.0/16\", or",
+    ),
+    (r#"{"Network":"0.0.0.0/0"}"#, "or EnableIPv4 to false"),
+    (
+        r#"{"Network":null}"#,
+        "Network in the network configuration is null, expected a CIDR",
+    ),
+    (
+        r#"{"Network":"10.0.0.0"}"#,
+        r#"Network in the network configuration is "10.0.0.0", expected a CIDR"#,
+    ),
+    (r#"{"Network":"fd00::/48"}"#, "expected a CIDR"),
+    (r#"{"Network":"010.0.0.0/8"}"#, "expected a CIDR"),
+    (r#"{"Network":"10.0.0.0/33"}"#, "expected a CIDR"),
+    (
+        r#"{"Network":"10.3.0.0/29"}"#,
+        "Network 10.3.0.0/29 is too small",
+    ),
+    (
+        r#"{"Network":"10.3.0.0/16","SubnetLen":31}"#,
+        "SubnetLen 31 does not suit the network 10.3.0.0/16",
+    ),
+    (
+        r#"{"Network":"10.3.0.0/16","SubnetLen":17}"#,
+        "must lie in 18..=30",
+    ),
+    (
+        r#"{"Network":"10.3.0.0/16","SubnetLen":300}"#,
+        "SubnetLen 300",
+    ),
+    (
+        r#"{"Network":"10.3.0.0/29","SubnetLen":30}"#,
+        "SubnetLen 30",
+    ),
+    (
+        r#"{"Network":"10.3.0.0/16","SubnetLen":-1}"#,
+        "SubnetLen in the network configuration is -1",
+    ),
+    (
+        r#"{"Network":"10.3.0.0/16","SubnetLen":"24"}"#,
+        r#"is "24", expected a prefix length"#,
+    ),
+    (
+        r#"{"Network":"10.3.0.0/16","SubnetMin":""}"#,
+        r#"SubnetMin in the network configuration is """#,
+    ),
+    (
+        r#"{"Network":"10.3.0.0/16","SubnetMin":"10.4.0.0"}"#,
+        "SubnetMin 10.4.0.0 is not in the network 10.3.0.0/16",
+    ),
+    (
+        r#"{"Network":"10.3.0.0/16","SubnetMax":"10.3.5.1"}"#,
+        "SubnetMax 10.3.5.1 is not the first address of a /24",
+    ),
+    (
+        r#"{"Network":"10.3.0.0/16","SubnetMin":"10.3.9.0","SubnetMax":"10.3.8.0"}"#,
+        "lies above SubnetMax 10.3.8.0",
+    ),
+    (
+        r#"{"Network":"10.3.0.0/16","EnableIPv4":"yes"}"#,
+        r#"EnableIPv4 in the network configuration is "yes""#,
+    ),
+    (
+        r#"{"Network":"10.3.0.0/16","Backend":"vxlan"}"#,
+        r#"Backend in the network configuration is "vxlan""#,
+    ),
+    (
+        r#"{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","VNI":16777216}}"#,
+        "VNI in the network",
+    ),
+    (
+        r#"{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","VNI":-1}}"#,
+        "a VNI of 24 bits",
+    ),
+    (
+        r#"{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","Port":65536}}"#,
+        "a UDP port",
+    ),
+    (
+        r#"{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","MTU":100}}"#,
+        "MTU in the network configuration is 100",
+    ),
+    (
+        r#"{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","GBP":1}}"#,
+        "expected true or false",
+    ),
+    (
+        r#"{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","Datapath":"x"}}"#,
+        "kernel, encap, fast or auto",
+    ),
+    (
+        r#"{"Network":"10.3.0.0/16","Backend":{"Type":1}}"#,
+        "Type in the network configuration is 1, expected the name",
+    ),
+];
+
+/// The ends of configurations of IPv6.
+const IPV6_MISTAKES: &[(&str, &str)] = &[
+    (
+        "",
+        "has no IPv6Network; set it to the pod network, for example \"fd00:10:244::/48\", or \
+             EnableIPv6 to false",
+    ),
+    (r#","IPv6Network":"::/0""#, "has no IPv6Network"),
+    (
+        r#","IPv6Network":"10.3.0.0/16""#,
+        "expected a CIDR such as fd00:10:244::/48",
+    ),
+    (
+        r#","IPv6Network":"fd00::/125""#,
+        "IPv6Network fd00::/125 is too small",
+    ),
+    (
+        r#","IPv6Network":"fd00::/48","IPv6SubnetLen":127"#,
+        "IPv6SubnetLen 127 does not suit the network fd00::/48",
+    ),
+    (
+        r#","IPv6Network":"fd00::/48","IPv6SubnetLen":49"#,
+        "must lie in 50..=126",
+    ),
+    (
+        r#","IPv6Network":"fd00::/48","IPv6SubnetMin":"fd01::""#,
+        "IPv6SubnetMin fd01:: is not in the network fd00::/48",
+    ),
+    (
+        r#","IPv6Network":"fd00::/48","IPv6SubnetMin":"10.3.0.0""#,
+        "an IP address of the network's family",
+    ),
+    (
+        r#","IPv6Network":"fd00::/48","IPv6SubnetMax":"fd00::1""#,
+        "IPv6SubnetMax fd00::1 is not the first address of a",
+    ),
+    (
+        r#","IPv6Network":"fd00::/48","Backend":{"Type":"vxlan","MTU":1349}"#,
+        "1350..=65535 with IPv6",
+    ),
+    (
+        r#","IPv6Network":"fd00::/48","IPv6SubnetMin":"fd00:0:0:9::","IPv6SubnetMax":"fd00:0:0:8::""#,
+        "lies above",
+    ),
+];
+
 #[test]
 fn mistakes_name_key_and_value() {
-    for (text, expected) in [
-        ("", "not a JSON object: EOF"),
-        ("[]", "expected a JSON object"),
-        (
-            r#"{"Backend":{"Type":"vxlan"}}"#,
-            "has no Network; set it to the pod network, for example \"10.244.0.0/16\", or",
-        ),
-        (r#"{"Network":"0.0.0.0/0"}"#, "or EnableIPv4 to false"),
-        (
-            r#"{"Network":null}"#,
-            "Network in the network configuration is null, expected a CIDR",
-        ),
-        (
-            r#"{"Network":"10.0.0.0"}"#,
-            r#"Network in the network configuration is "10.0.0.0", expected a CIDR"#,
-        ),
-        (r#"{"Network":"fd00::/48"}"#, "expected a CIDR"),
-        (r#"{"Network":"010.0.0.0/8"}"#, "expected a CIDR"),
-        (r#"{"Network":"10.0.0.0/33"}"#, "expected a CIDR"),
-        (
-            r#"{"Network":"10.3.0.0/29"}"#,
-            "Network 10.3.0.0/29 is too small",
-        ),
-        (
-            r#"{"Network":"10.3.0.0/16","SubnetLen":31}"#,
-            "SubnetLen 31 does not suit the network 10.3.0.0/16",
-        ),
-        (
-            r#"{"Network":"10.3.0.0/16","SubnetLen":17}"#,
-            "must lie in 18..=30",
-        ),
-        (
-            r#"{"Network":"10.3.0.0/16","SubnetLen":300}"#,
-            "SubnetLen 300",
-        ),
-        (
-            r#"{"Network":"10.3.0.0/29","SubnetLen":30}"#,
-            "SubnetLen 30",
-        ),
-        (
-            r#"{"Network":"10.3.0.0/16","SubnetLen":-1}"#,
-            "SubnetLen in the network configuration is -1",
-        ),
-        (
-            r#"{"Network":"10.3.0.0/16","SubnetLen":"24"}"#,
-            r#"is "24", expected a prefix length"#,
-        ),
-        (
-            r#"{"Network":"10.3.0.0/16","SubnetMin":""}"#,
-            r#"SubnetMin in the network configuration is """#,
-        ),
-        (
-            r#"{"Network":"10.3.0.0/16","SubnetMin":"10.4.0.0"}"#,
-            "SubnetMin 10.4.0.0 is not in the network 10.3.0.0/16",
-        ),
-        (
-            r#"{"Network":"10.3.0.0/16","SubnetMax":"10.3.5.1"}"#,
-            "SubnetMax 10.3.5.1 is not the first address of a /24",
-        ),
-        (
-            r#"{"Network":"10.3.0.0/16","SubnetMin":"10.3.9.0","SubnetMax":"10.3.8.0"}"#,
-            "lies above SubnetMax 10.3.8.0",
-        ),
-        (
-            r#"{"Network":"10.3.0.0/16","EnableIPv4":"yes"}"#,
-            r#"EnableIPv4 in the network configuration is "yes""#,
-        ),
-        (
-            r#"{"Network":"10.3.0.0/16","Backend":"vxlan"}"#,
-            r#"Backend in the network configuration is "vxlan""#,
-        ),
-        (
-            r#"{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","VNI":16777216}}"#,
-            "VNI in the network",
-        ),
-        (
-            r#"{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","VNI":-1}}"#,
-            "a VNI of 24 bits",
-        ),
-        (
-            r#"{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","Port":65536}}"#,
-            "a UDP port",
-        ),
-        (
-            r#"{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","MTU":100}}"#,
-            "MTU in the network configuration is 100",
-        ),
-        (
-            r#"{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","GBP":1}}"#,
-            "expected true or false",
-        ),
-        (
-            r#"{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","Datapath":"x"}}"#,
-            "kernel, encap, fast or auto",
-        ),
-        (
-            r#"{"Network":"10.3.0.0/16","Backend":{"Type":1}}"#,
-            "Type in the network configuration is 1, expected the name",
-        ),
-    ] {
+    for (text, expected) in MISTAKES {
         let with_backend = text.replacen(
             "{\"",
             &format!("{{{VXLAN},\""),
@@ -117,50 +166,7 @@ fn mistakes_name_key_and_value() {
         assert!(error.to_string().contains(expected), "{text}: {error}");
         assert!(!error.is_refusal(), "{text}: {error}");
     }
-    for (rest, expected) in [
-        (
-            "",
-            "has no IPv6Network; set it to the pod network, for example \"fd00:10:244::/48\", or \
-             EnableIPv6 to false",
-        ),
-        (r#","IPv6Network":"::/0""#, "has no IPv6Network"),
-        (
-            r#","IPv6Network":"10.3.0.0/16""#,
-            "expected a CIDR such as fd00:10:244::/48",
-        ),
-        (
-            r#","IPv6Network":"fd00::/125""#,
-            "IPv6Network fd00::/125 is too small",
-        ),
-        (
-            r#","IPv6Network":"fd00::/48","IPv6SubnetLen":127"#,
-            "IPv6SubnetLen 127 does not suit the network fd00::/48",
-        ),
-        (
-            r#","IPv6Network":"fd00::/48","IPv6SubnetLen":49"#,
-            "must lie in 50..=126",
-        ),
-        (
-            r#","IPv6Network":"fd00::/48","IPv6SubnetMin":"fd01::""#,
-            "IPv6SubnetMin fd01:: is not in the network fd00::/48",
-        ),
-        (
-            r#","IPv6Network":"fd00::/48","IPv6SubnetMin":"10.3.0.0""#,
-            "an IP address of the network's family",
-        ),
-        (
-            r#","IPv6Network":"fd00::/48","IPv6SubnetMax":"fd00::1""#,
-            "IPv6SubnetMax fd00::1 is not the first address of a",
-        ),
-        (
-            r#","IPv6Network":"fd00::/48","Backend":{"Type":"vxlan","MTU":1349}"#,
-            "1350..=65535 with IPv6",
-        ),
-        (
-            r#","IPv6Network":"fd00::/48","IPv6SubnetMin":"fd00:0:0:9::","IPv6SubnetMax":"fd00:0:0:8::""#,
-            "lies above",
-        ),
-    ] {
+    for (rest, expected) in IPV6_MISTAKES {
         let text = format!(r#"{{"EnableIPv4":false,"EnableIPv6":true,{VXLAN}{rest}}}"#);
         let error = parse(&text).expect_err(rest);
         assert_eq!(error.mistakes().len(), 1, "{error}");

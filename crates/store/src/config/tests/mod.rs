@@ -32,73 +32,76 @@ fn vxlan(backend: &str) -> VxlanConfig {
     vxlan
 }
 
+/// A network, its prefix, and the length and the first and last address of its subnets.
+const SUBNETS: [(&str, &str, u8, &str, &str); 9] = [
+    (
+        r#""Network":"10.3.0.0/16""#,
+        "10.3.0.0/16",
+        24,
+        "10.3.1.0",
+        "10.3.255.0",
+    ),
+    (
+        r#""network":"10.3.4.5/16""#,
+        "10.3.0.0/16",
+        24,
+        "10.3.1.0",
+        "10.3.255.0",
+    ),
+    (
+        r#""Network":"10.3.0.0/22""#,
+        "10.3.0.0/22",
+        24,
+        "10.3.1.0",
+        "10.3.3.0",
+    ),
+    (
+        r#""Network":"10.3.0.0/23""#,
+        "10.3.0.0/23",
+        25,
+        "10.3.0.128",
+        "10.3.1.128",
+    ),
+    (
+        r#""Network":"10.3.0.0/28""#,
+        "10.3.0.0/28",
+        30,
+        "10.3.0.4",
+        "10.3.0.12",
+    ),
+    (
+        r#""Network":"10.3.0.0/16","SubnetLen":28"#,
+        "10.3.0.0/16",
+        28,
+        "10.3.0.16",
+        "10.3.255.240",
+    ),
+    (
+        r#""Network":"10.3.0.0/16","SubnetLen":0,"SubnetMin":"0.0.0.0""#,
+        "10.3.0.0/16",
+        24,
+        "10.3.1.0",
+        "10.3.255.0",
+    ),
+    (
+        r#""Network":"10.3.0.0/16","SubnetMin":"10.3.5.0","SubnetMax":"10.3.8.0""#,
+        "10.3.0.0/16",
+        24,
+        "10.3.5.0",
+        "10.3.8.0",
+    ),
+    (
+        r#""Network":"10.0.0.0/16","NETWORK":"10.9.0.0/16""#,
+        "10.9.0.0/16",
+        24,
+        "10.9.1.0",
+        "10.9.255.0",
+    ),
+];
+
 #[test]
 fn subnets_default_as_in_flannel() {
-    for (rest, network, len, min, max) in [
-        (
-            r#""Network":"10.3.0.0/16""#,
-            "10.3.0.0/16",
-            24,
-            "10.3.1.0",
-            "10.3.255.0",
-        ),
-        (
-            r#""network":"10.3.4.5/16""#,
-            "10.3.0.0/16",
-            24,
-            "10.3.1.0",
-            "10.3.255.0",
-        ),
-        (
-            r#""Network":"10.3.0.0/22""#,
-            "10.3.0.0/22",
-            24,
-            "10.3.1.0",
-            "10.3.3.0",
-        ),
-        (
-            r#""Network":"10.3.0.0/23""#,
-            "10.3.0.0/23",
-            25,
-            "10.3.0.128",
-            "10.3.1.128",
-        ),
-        (
-            r#""Network":"10.3.0.0/28""#,
-            "10.3.0.0/28",
-            30,
-            "10.3.0.4",
-            "10.3.0.12",
-        ),
-        (
-            r#""Network":"10.3.0.0/16","SubnetLen":28"#,
-            "10.3.0.0/16",
-            28,
-            "10.3.0.16",
-            "10.3.255.240",
-        ),
-        (
-            r#""Network":"10.3.0.0/16","SubnetLen":0,"SubnetMin":"0.0.0.0""#,
-            "10.3.0.0/16",
-            24,
-            "10.3.1.0",
-            "10.3.255.0",
-        ),
-        (
-            r#""Network":"10.3.0.0/16","SubnetMin":"10.3.5.0","SubnetMax":"10.3.8.0""#,
-            "10.3.0.0/16",
-            24,
-            "10.3.5.0",
-            "10.3.8.0",
-        ),
-        (
-            r#""Network":"10.0.0.0/16","NETWORK":"10.9.0.0/16""#,
-            "10.9.0.0/16",
-            24,
-            "10.9.1.0",
-            "10.9.255.0",
-        ),
-    ] {
+    for (rest, network, len, min, max) in SUBNETS {
         let address = |text: &str| text.parse::<Ipv4Addr>().expect("an address");
         let expected = FamilyConfig {
             network: network.parse::<Ipv4Net>().expect("a network"),
@@ -110,52 +113,55 @@ fn subnets_default_as_in_flannel() {
     }
 }
 
+/// The same for IPv6.
+const IPV6_SUBNETS: [(&str, &str, u8, &str, &str); 6] = [
+    (
+        r#""IPv6Network":"fc00::1/48""#,
+        "fc00::/48",
+        64,
+        "fc00:0:0:1::",
+        "fc00:0:0:ffff::",
+    ),
+    (
+        r#""ipv6Network":"fd00:1::/62""#,
+        "fd00:1::/62",
+        64,
+        "fd00:1:0:1::",
+        "fd00:1:0:3::",
+    ),
+    (
+        r#""IPv6Network":"fd00:1::/64""#,
+        "fd00:1::/64",
+        66,
+        "fd00:1:0:0:4000::",
+        "fd00:1:0:0:c000::",
+    ),
+    (
+        r#""IPv6Network":"fd00:1::/124""#,
+        "fd00:1::/124",
+        126,
+        "fd00:1::4",
+        "fd00:1::c",
+    ),
+    (
+        r#""IPv6Network":"fd00:1::/48","IPv6SubnetLen":56,"IPv6SubnetMin":"::","IPv6SubnetMax":null"#,
+        "fd00:1::/48",
+        56,
+        "fd00:1:0:100::",
+        "fd00:1:0:ff00::",
+    ),
+    (
+        r#""IPv6Network":"fd00:1::/48","IPv6SubnetMin":"fd00:1:0:5::","IPv6SubnetMax":"fd00:1:0:8::""#,
+        "fd00:1::/48",
+        64,
+        "fd00:1:0:5::",
+        "fd00:1:0:8::",
+    ),
+];
+
 #[test]
 fn both_families_are_cut_by_the_same_rules() {
-    for (rest, network, len, min, max) in [
-        (
-            r#""IPv6Network":"fc00::1/48""#,
-            "fc00::/48",
-            64,
-            "fc00:0:0:1::",
-            "fc00:0:0:ffff::",
-        ),
-        (
-            r#""ipv6Network":"fd00:1::/62""#,
-            "fd00:1::/62",
-            64,
-            "fd00:1:0:1::",
-            "fd00:1:0:3::",
-        ),
-        (
-            r#""IPv6Network":"fd00:1::/64""#,
-            "fd00:1::/64",
-            66,
-            "fd00:1:0:0:4000::",
-            "fd00:1:0:0:c000::",
-        ),
-        (
-            r#""IPv6Network":"fd00:1::/124""#,
-            "fd00:1::/124",
-            126,
-            "fd00:1::4",
-            "fd00:1::c",
-        ),
-        (
-            r#""IPv6Network":"fd00:1::/48","IPv6SubnetLen":56,"IPv6SubnetMin":"::","IPv6SubnetMax":null"#,
-            "fd00:1::/48",
-            56,
-            "fd00:1:0:100::",
-            "fd00:1:0:ff00::",
-        ),
-        (
-            r#""IPv6Network":"fd00:1::/48","IPv6SubnetMin":"fd00:1:0:5::","IPv6SubnetMax":"fd00:1:0:8::""#,
-            "fd00:1::/48",
-            64,
-            "fd00:1:0:5::",
-            "fd00:1:0:8::",
-        ),
-    ] {
+    for (rest, network, len, min, max) in IPV6_SUBNETS {
         let text = format!(r#"{{"EnableIPv4":false,"enableIPv6":true,{rest},{VXLAN}}}"#);
         let config = parse(&text).expect("a valid configuration");
         let expected = FamilyConfig {

@@ -118,8 +118,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
     #[test]
-    fn what_is_accepted_can_be_leased_from(text in prop_oneof![any_text(), likely_text(), ".{0,40}"]) {
-        for parsed in [NetworkConfig::parse(&text), NetworkConfig::parse_assigned(&text)] {
+    fn what_is_accepted_can_be_leased_from(
+        text in prop_oneof![any_text(), likely_text(), ".{0,40}"],
+    ) {
+        for parsed in [
+            NetworkConfig::parse(&text),
+            NetworkConfig::parse_assigned(&text),
+        ] {
             match parsed {
                 Ok(config) => {
                     prop_assert!(config.ipv4.is_some() || config.ipv6.is_some());

@@ -139,9 +139,22 @@ mod tests {
 
     fn pod(annotations: &Value, host_network: bool, phase: &str) -> LocalPod {
         let text = json!({
-            "metadata": { "namespace": "default", "name": "db", "resourceVersion": "7", "annotations": annotations },
-            "spec": { "hostNetwork": host_network, "nodeName": "a", "containers": [{ "name": "x" }] },
-            "status": { "phase": phase, "podIP": "10.5.1.2", "podIPs": [{ "ip": "10.5.1.2" }, { "ip": "fd00:5:1::2" }] },
+            "metadata": {
+                "namespace": "default",
+                "name": "db",
+                "resourceVersion": "7",
+                "annotations": annotations,
+            },
+            "spec": {
+                "hostNetwork": host_network,
+                "nodeName": "a",
+                "containers": [{ "name": "x" }],
+            },
+            "status": {
+                "phase": phase,
+                "podIP": "10.5.1.2",
+                "podIPs": [{ "ip": "10.5.1.2" }, { "ip": "fd00:5:1::2" }],
+            },
         });
         serde_json::from_str(&text.to_string()).expect("a pod")
     }

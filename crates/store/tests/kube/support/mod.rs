@@ -110,7 +110,12 @@ impl Cluster {
     /// Writes the kubeconfig file with a credential plugin that runs this line of shell.
     pub(crate) fn write_plugin(&self, line: &str) {
         let version = "client.authentication.k8s.io/v1";
-        let plugin = json!({ "apiVersion": version, "command": "/bin/sh", "args": ["-c", line], "interactiveMode": "Never" });
+        let plugin = json!({
+            "apiVersion": version,
+            "command": "/bin/sh",
+            "args": ["-c", line],
+            "interactiveMode": "Never",
+        });
         self.write_kubeconfig_of(&json!({ "exec": plugin }));
     }
 
@@ -126,7 +131,10 @@ impl Cluster {
         };
         let file = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
-            "clusters": [{ "name": "test", "cluster": { "server": url, "insecure-skip-tls-verify": true } }],
+            "clusters": [{
+                "name": "test",
+                "cluster": { "server": url, "insecure-skip-tls-verify": true },
+            }],
             "users": [{ "name": "test", "user": user }],
             "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "test" } }],
         });
@@ -182,7 +190,12 @@ impl Cluster {
         );
         let name = self.node_name(node);
         let uid = format!("{name}-{:x}", rand::random::<u32>());
-        let meta = json!({ "name": name, "uid": uid, "creationTimestamp": "2026-01-02T03:04:05Z", "annotations": annotations });
+        let meta = json!({
+            "name": name,
+            "uid": uid,
+            "creationTimestamp": "2026-01-02T03:04:05Z",
+            "annotations": annotations,
+        });
         let object = json!({ "kind": "Node", "apiVersion": "v1", "metadata": meta, "spec": spec });
         match &self.server {
             Server::Double(double) => double.change(|state| state.put(object)),

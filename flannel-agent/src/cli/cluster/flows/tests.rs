@@ -28,16 +28,42 @@ pub(super) fn options(flags: &str) -> ClusterFlowsOptions {
 pub(super) fn end(end: &str, pod: Option<&str>) -> Value {
     let (address, port) = end.rsplit_once(':').expect("a port");
     let port: u16 = port.parse().expect("a number");
-    json!({ "address": address, "port": port, "kind": "pod", "pod": pod, "node": null, "service": null, "host": null })
+    json!({
+        "address": address,
+        "port": port,
+        "kind": "pod",
+        "pod": pod,
+        "node": null,
+        "service": null,
+        "host": null,
+    })
 }
 
 /// A row of `flows list -o json`: the ends as packets come in and as they leave.
 fn flow(ends: [&str; 2], out: [&str; 2], way: &str, packets: u64) -> Value {
     json!({
-        "protocol": "tcp", "source": ends[0], "destination": ends[1], "device": 3, "out_source": out[0],
-        "out_destination": out[1], "out_device": 4, "way": way, "packets": packets, "bytes": packets * 100,
-        "first_seen_ms": 4500, "last_seen_ms": 100, "age_ms": 400, "expires_in_ms": 1600, "mirror_expires_in_ms": null,
-        "needs_mirror": true, "mtu": 1450, "tos": 0, "ttl": 64, "flow_label": 0, "state": "usable", "why": null,
+        "protocol": "tcp",
+        "source": ends[0],
+        "destination": ends[1],
+        "device": 3,
+        "out_source": out[0],
+        "out_destination": out[1],
+        "out_device": 4,
+        "way": way,
+        "packets": packets,
+        "bytes": packets * 100,
+        "first_seen_ms": 4500,
+        "last_seen_ms": 100,
+        "age_ms": 400,
+        "expires_in_ms": 1600,
+        "mirror_expires_in_ms": null,
+        "needs_mirror": true,
+        "mtu": 1450,
+        "tos": 0,
+        "ttl": 64,
+        "flow_label": 0,
+        "state": "usable",
+        "why": null,
         "generation": 1, "device_name": "veth1", "out_device_name": null,
         "from": end(ends[0], None), "to": end(ends[1], None), "out_from": end(out[0], None),
         "out_to": end(out[1], None),

@@ -17,7 +17,10 @@ use crate::cluster::{compare::tests::node_json, members::ClusterNode};
 fn document(packets: f64) -> Value {
     let program = |name: &str, packets: f64, share: Option<f64>| {
         json!({
-            "program": name, "packets_per_second": packets, "bytes_per_second": packets * 100.0, "fast_share": share,
+            "program": name,
+            "packets_per_second": packets,
+            "bytes_per_second": packets * 100.0,
+            "fast_share": share,
         })
     };
     json!({
@@ -30,7 +33,10 @@ fn document(packets: f64) -> Value {
 
 fn peer(number: usize, to: Option<f64>, from: Option<f64>) -> Value {
     json!({
-        "subnet": format!("10.244.{number}.0/24"), "node": format!("192.0.2.{number}"), "path": "tunnel", "flows": 2,
+        "subnet": format!("10.244.{number}.0/24"),
+        "node": format!("192.0.2.{number}"),
+        "path": "tunnel",
+        "flows": 2,
         "to_packets_per_second": to, "from_packets_per_second": from, "packets": 7,
     })
 }
@@ -43,7 +49,11 @@ fn flow(
     packets: f64,
 ) -> Value {
     json!({
-        "protocol": "tcp", "source": source, "destination": destination, "translated": translated, "way": way,
+        "protocol": "tcp",
+        "source": source,
+        "destination": destination,
+        "translated": translated,
+        "way": way,
         "packets_per_second": packets, "packets": 9, "state": "usable",
     })
 }

@@ -107,6 +107,67 @@ impl World {
 
     /// Adds a flow, and for most of them its way back.
     fn learn(&mut self, random: &mut Random, number: u16) {
+        let (enters, leaves) = self.tuples(random, number);
+        let outside = leaves.destination;
+        let peer = self.peer_of(outside).map_or(NOBODY, |peer| peer.mac);
+        let on_link = self
+            .peer_of(outside)
+            .is_some_and(|peer| peer.reached == Reached::Directly);
+        let is_direct = on_link && random.percent(85);
+        let local = random.percent(20);
+        let (way, exit_frame) = match (local, is_direct) {
+            (true, _) => (Way::Pod, frame(POD, BRIDGE)),
+            (false, true) => (Way::Link, frame(peer, UNDERLAY)),
+            (false, false) => (Way::Tunnel, [0; 12]),
+        };
+        let random_tos = random.byte();
+        let there = Known {
+            enters,
+            enters_by: if random.percent(4) { NAT_VTEPS } else { LO },
+            leaves,
+            leaves_by: if local || random.percent(2) {
+                NAT_VTEPS
+            } else {
+                LO
+            },
+            way,
+            frame: frame(BRIDGE, POD),
+            exit_frame,
+            tos: random.pick(&[0, 0, 0xb8, random_tos]),
+            ttl: random.pick(&[64, 64, 63, 255]),
+            ttl_step: random.pick(&[0, 1, 1]),
+            mtu: random.pick(&[1430, 1430, 1430, 150, 60]),
+            needs_mirror: leaves.protocol == 6 || random.percent(30),
+            takes_merged: random.percent(80),
+            on_probation: random.percent(30),
+            state: state(random),
+        }
+        .consistent();
+        let back = Known {
+            enters: leaves.reversed(),
+            enters_by: LO,
+            leaves: enters.reversed(),
+            leaves_by: there.enters_by,
+            way: random.pick(&WAYS_BACK),
+            frame: if is_direct {
+                frame(UNDERLAY, peer)
+            } else {
+                frame(OUR_MAC.0, peer)
+            },
+            exit_frame: frame(POD, BRIDGE),
+            on_probation: random.percent(30),
+            state: state(random),
+            ..there
+        }
+        .consistent();
+        self.flows.push(there);
+        if random.percent(90) {
+            self.flows.push(back);
+        }
+    }
+
+    /// A flow of a pod, as it enters and as it leaves.
+    fn tuples(&self, random: &mut Random, number: u16) -> (Tuple, Tuple) {
         let net = self.net;
         let inside = pod(net, OUR_SUBNET, 5);
         let subnet = random.pick(&[7, 7, 7, 7, 11, 11, 8, 9, 9, UNLEASED, FORMER_SUBNET]);
@@ -137,72 +198,18 @@ impl World {
             ports: [60_000 + number, port],
             ..leaves
         };
-        let (enters, leaves) =
-            random.pick(&[(leaves, leaves), (service, leaves), (leaves, masked)]);
-        let peer = self.peer_of(outside).map_or(NOBODY, |peer| peer.mac);
-        let on_link = self
-            .peer_of(outside)
-            .is_some_and(|peer| peer.reached == Reached::Directly);
-        let is_direct = on_link && random.percent(85);
-        let local = random.percent(20);
-        let (way, exit_frame) = match (local, is_direct) {
-            (true, _) => (Way::Pod, frame(POD, BRIDGE)),
-            (false, true) => (Way::Link, frame(peer, UNDERLAY)),
-            (false, false) => (Way::Tunnel, [0; 12]),
-        };
-        let random_tos = random.byte();
-        let there = Known {
-            enters,
-            enters_by: if random.percent(4) { NAT_VTEPS } else { LO },
-            leaves,
-            leaves_by: if local || random.percent(2) {
-                NAT_VTEPS
-            } else {
-                LO
-            },
-            way,
-            frame: frame(BRIDGE, POD),
-            exit_frame,
-            tos: random.pick(&[0, 0, 0xb8, random_tos]),
-            ttl: random.pick(&[64, 64, 63, 255]),
-            ttl_step: random.pick(&[0, 1, 1]),
-            mtu: random.pick(&[1430, 1430, 1430, 150, 60]),
-            needs_mirror: protocol == 6 || random.percent(30),
-            takes_merged: random.percent(80),
-            on_probation: random.percent(30),
-            state: state(random),
-        }
-        .consistent();
-        let back = Known {
-            enters: leaves.reversed(),
-            enters_by: LO,
-            leaves: enters.reversed(),
-            leaves_by: there.enters_by,
-            way: random.pick(&[
-                Way::Pod,
-                Way::Pod,
-                Way::Pod,
-                Way::Pod,
-                Way::Tunnel,
-                Way::Unknown,
-            ]),
-            frame: if is_direct {
-                frame(UNDERLAY, peer)
-            } else {
-                frame(OUR_MAC.0, peer)
-            },
-            exit_frame: frame(POD, BRIDGE),
-            on_probation: random.percent(30),
-            state: state(random),
-            ..there
-        }
-        .consistent();
-        self.flows.push(there);
-        if random.percent(90) {
-            self.flows.push(back);
-        }
+        random.pick(&[(leaves, leaves), (service, leaves), (leaves, masked)])
     }
 }
+
+const WAYS_BACK: [Way; 6] = [
+    Way::Pod,
+    Way::Pod,
+    Way::Pod,
+    Way::Pod,
+    Way::Tunnel,
+    Way::Unknown,
+];
 
 fn state(random: &mut Random) -> State {
     let usable = vec![State::Usable; 12];

@@ -140,6 +140,29 @@ where
         let maps = &mut self.bench.maps;
         maps.mode.set(world.mode, None).expect("MODE");
         maps.mode.bump().expect("MODE");
+        self.set_fast(world);
+        self.set_node(world);
+        let maps = &mut self.bench.maps;
+        let [outer, inner] = world.guard;
+        maps.guard
+            .set(Checks { outer, inner }, Checks::default())
+            .expect("GUARD");
+        for mac in &world.elsewhere {
+            let family = world.net.ethertype.to_be_bytes();
+            maps.elsewhere
+                .add(DeviceKey {
+                    mac: Mac(*mac),
+                    family,
+                })
+                .expect("NAT_VTEPS");
+        }
+        self.set_peers(world);
+        self.set_flows(world);
+        self.set_tokens(world);
+    }
+
+    fn set_fast(&mut self, world: &World) {
+        let maps = &mut self.bench.maps;
         let flag = |protocol, flag| {
             if world.learns.contains(&protocol) {
                 flag
@@ -179,6 +202,10 @@ where
                 },
             )
             .expect("PODS");
+    }
+
+    fn set_node(&mut self, world: &World) {
+        let maps = &mut self.bench.maps;
         let now = clock::now_ns();
         let family = |net: Net| {
             if world.has_tunnel {
@@ -205,22 +232,6 @@ where
         }
         .expect("CONFIG");
         maps.config.confirm(tick(now)).expect("CONFIG");
-        let [outer, inner] = world.guard;
-        maps.guard
-            .set(Checks { outer, inner }, Checks::default())
-            .expect("GUARD");
-        for mac in &world.elsewhere {
-            let family = world.net.ethertype.to_be_bytes();
-            maps.elsewhere
-                .add(DeviceKey {
-                    mac: Mac(*mac),
-                    family,
-                })
-                .expect("NAT_VTEPS");
-        }
-        self.set_peers(world);
-        self.set_flows(world);
-        self.set_tokens(world);
     }
 
     /// Buckets are full again after a second, so they are emptied now and then.

@@ -26,9 +26,19 @@ const TICK: Duration = Duration::from_millis(20);
 fn event(port: u16) -> String {
     let source = format!("10.244.1.5:{port}");
     let line = json!({
-        "schema_version": 1, "time": "2026-01-02T13:05:01.123000000Z", "event": "new", "program": "from_pod",
-        "reason": "a_new_reason", "direction": "egress", "protocol": "tcp", "from": end(&source, Some("shop/web")),
-        "to": end("10.244.2.7:80", None), "out_from": null, "out_to": null, "is_reply": false, "way": null,
+        "schema_version": 1,
+        "time": "2026-01-02T13:05:01.123000000Z",
+        "event": "new",
+        "program": "from_pod",
+        "reason": "a_new_reason",
+        "direction": "egress",
+        "protocol": "tcp",
+        "from": end(&source, Some("shop/web")),
+        "to": end("10.244.2.7:80", None),
+        "out_from": null,
+        "out_to": null,
+        "is_reply": false,
+        "way": null,
         "interface": "veth1", "ifindex": 3, "packets": 1, "bytes": 74,
     });
     line.to_string()
