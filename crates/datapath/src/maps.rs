@@ -336,7 +336,7 @@ impl ConfigMap {
     }
 
     /// Writes the node's data if it differs from what is there; word and heartbeat are this
-    /// function's. Whether it did.
+    /// function's. Returns true if it did.
     pub fn write(&mut self, wanted: NodeConfig, now_ns: u64) -> Result<bool, DatapathError> {
         let old = self.get()?;
         let wanted = NodeConfig {

@@ -143,7 +143,7 @@ impl Trial {
     }
 
     /// Lets the programs of the trial know the flow with this key, as the attached programs know
-    /// it, except for the arrival of its packets. Whether they do.
+    /// it, except for the arrival of its packets. Returns true if they do.
     pub fn copy_flow<A: Address>(
         &mut self,
         pins: &PinRoot,

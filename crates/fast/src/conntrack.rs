@@ -79,8 +79,8 @@ impl ConntrackSysctls {
         }
     }
 
-    /// Reads them again, and sets those that are too small. Whether something differs that programs
-    /// or status show.
+    /// Reads them again, and sets those that are too small. Returns true if something differs that
+    /// programs or status show.
     pub(super) fn refresh(&mut self) -> bool {
         let (before, mut now, mut error) = (self.now, self.read(), None);
         let mut recorded = false;

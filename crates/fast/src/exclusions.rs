@@ -28,7 +28,7 @@ impl Exclusions {
         }
     }
 
-    /// The cluster's are these now. Whether they were others.
+    /// The cluster's are these now. Returns true if they were others.
     pub(super) fn annotate(&mut self, pods: BTreeMap<IpAddr, String>) -> bool {
         std::mem::replace(&mut self.by_annotation, pods) != self.by_annotation
     }

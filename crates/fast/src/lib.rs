@@ -127,7 +127,7 @@ impl Fast {
         differs && self.on
     }
 
-    /// Takes in an event. Whether the next look may find something else because of it.
+    /// Takes in an event. Returns true if the next look may find something else because of it.
     pub fn observe(&mut self, event: &KernelEvent) -> bool {
         self.on && (self.pods.observe(event) | self.underlay.observe(event))
     }
@@ -149,9 +149,9 @@ impl Fast {
         self.on
     }
 
-    /// Reads the sysctls of conntrack again, and sets those that are too small. Whether something
-    /// differs that programs or status show. Nothing announces their changes; one call takes 50 us
-    /// of CPU.
+    /// Reads the sysctls of conntrack again, and sets those that are too small. Returns true if
+    /// something differs that programs or status show. Nothing announces their changes; one call
+    /// takes 50 us of CPU.
     pub fn refresh_conntrack(&mut self) -> bool {
         self.on && self.conntrack.refresh()
     }
@@ -167,8 +167,8 @@ impl Fast {
         &self.conntrack
     }
 
-    /// Looks at the pods of our subnets and at the external devices. Whether something changed that
-    /// flows depend on.
+    /// Looks at the pods of our subnets and at the external devices. Returns true if something
+    /// changed that flows depend on.
     pub async fn look(
         &mut self,
         netlink: &Netlink,

@@ -171,7 +171,7 @@ impl Bpf {
         self.maps.config.write_heartbeat(now)
     }
 
-    /// Writes the node's data. Whether it was other data before.
+    /// Writes the node's data. Returns true if it was other data before.
     pub fn write_config(&mut self, node: NodeConfig) -> Result<bool, DatapathError> {
         let changed = self.maps.config.write(node, clock::now_ns())?;
         if changed {
@@ -217,7 +217,7 @@ impl Bpf {
         Ok(())
     }
 
-    /// Writes settings and pods of mode `fast`. Whether flows that are known may depend on what was
+    /// Writes settings and pods of mode `fast`. Returns true if known flows may depend on what was
     /// different before; a pod that is new has none.
     pub fn write_fast(
         &mut self,

@@ -22,8 +22,8 @@ pub struct Device {
     pub name: String,
     /// MTU in bytes.
     pub mtu: u32,
-    /// Our end of a VXLAN tunnel, as published. Whether a NAT stands before it the device does not
-    /// know. `None` for a device of another kind.
+    /// Our end of a VXLAN tunnel, as published. The device does not know if a NAT is in front of
+    /// it. `None` for a device of another kind.
     pub vtep: Option<Vtep>,
 }
 

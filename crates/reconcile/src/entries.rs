@@ -170,7 +170,7 @@ impl Entries {
         route.is_some_and(is_connected) || self.connected.device(key).is_some()
     }
 
-    /// One route was seen. Whether it is one that may be ours, and if so whether it is not as it
+    /// One route was seen. Returns `None` if it cannot be ours, and else true if it is not as it
     /// should be.
     pub(super) fn observe_route(
         &mut self,

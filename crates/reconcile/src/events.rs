@@ -6,7 +6,8 @@ use flannel_netlink::{Address, KernelEvent, Link, Nexthop, NexthopId, Route, Rou
 use crate::{Reconciler, plane::Plane};
 
 impl Reconciler {
-    /// Takes in an event. Whether the next [`Self::apply`] has something to do because of it.
+    /// Takes in an event. Returns true if the next [`Self::apply`] has something to do because of
+    /// it.
     pub fn observe(&mut self, event: &KernelEvent) -> bool {
         let dirty = self
             .planes

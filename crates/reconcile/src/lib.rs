@@ -228,7 +228,7 @@ impl Reconciler {
         self.bpf.as_mut()
     }
 
-    /// The kernel chose another range of local ports. Whether it is another.
+    /// The kernel chose a range of local ports. Returns true if it is another one.
     pub fn set_port_range(&mut self, range: (u16, u16)) -> bool {
         std::mem::replace(&mut self.port_range, range) != range
     }

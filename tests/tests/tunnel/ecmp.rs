@@ -387,7 +387,7 @@ fn a_policy_for_one_ecmp_path(cables: &Cables) -> Result<()> {
     ecmp_paths.clear();
     throughout("the programs by eth0 alone", Duration::from_secs(3), || {
         free.exchange(20)?;
-        // Whether it arrives is the kernel's to say.
+        // The kernel decides if it arrives.
         let _ = covered.exchange(1);
         ensure!(ecmp_paths.by_us(&covered)? == 0, "{:?}", ecmp_paths.flows());
         Ok(())

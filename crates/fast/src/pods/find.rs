@@ -32,7 +32,7 @@ impl Namespace {
         }
     }
 
-    /// A route is there, or gone. Whether that is news.
+    /// A route is there, or gone. Returns true if that is news.
     pub(super) fn observe_route(&mut self, key: RouteKey, route: Option<&Route>) -> bool {
         let now = route.and_then(|route| direct(key, route));
         let known = self.routes.iter().find(|(known, _)| *known == key).copied();

@@ -162,7 +162,7 @@ impl Peers {
             .extend(self.addresses.iter().map(|(_, subnet)| *subnet));
     }
 
-    /// The way to peers with these addresses may have changed. Whether there are any.
+    /// The way to peers with these addresses may have changed. Returns true if there are any.
     pub(super) fn mark_stale_under(&mut self, destination: IpNet) -> bool {
         let stale: Vec<_> = self
             .addresses

@@ -137,7 +137,7 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
             .extend(actual.into_iter().map(|(key, value)| (key, Some(value))));
     }
 
-    /// One object was seen to be this way, or gone. Whether that is not as it should be.
+    /// One object was seen to be this way, or gone. Returns true if it is not as it should be.
     pub fn observe(&mut self, key: K, value: Option<V>) -> bool {
         let wanted = self.desired.get(&key);
         let differs = wanted != value.as_ref();
@@ -248,8 +248,8 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
         self.set_actual(key.clone(), None);
     }
 
-    /// An upsert or deletion failed at `now`. Whether it is the first time: only that is worth a
-    /// log line.
+    /// An upsert or deletion failed at `now`. Returns true the first time: only that is worth a log
+    /// line.
     pub fn failed(&mut self, key: &K, error: String, now: Instant) -> bool {
         let attempts = self
             .failures

@@ -172,7 +172,7 @@ pub(super) async fn rewrite(
         .then(|| answer.header().map_or(0, ResponseHeader::revision)))
 }
 
-/// Deletes a key that was last changed by `modified`. Whether it did.
+/// Deletes a key that was last changed by `modified`. Returns true if it did.
 pub(super) async fn delete_unchanged(
     client: &mut EtcdClient,
     key: &str,

@@ -420,7 +420,7 @@ fn held_key(manager: &EtcdManager) -> String {
         .map_or_else(String::new, |held| held.key.to_string())
 }
 
-/// Keeps a lease alive that the store refuses to write again. Whether that moved its end.
+/// Keeps a lease alive that the store refuses to write again. Returns true if that moved its end.
 async fn keep_alive(manager: &mut EtcdManager, held: &mut Held) -> bool {
     if held.etcd_lease == 0 {
         return false;

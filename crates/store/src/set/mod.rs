@@ -140,7 +140,7 @@ impl LeaseSet {
         }
     }
 
-    /// Takes in what a manager reports. Whether there may be [`Self::changes`].
+    /// Takes in what a manager reports. Returns true if there may be [`Self::changes`].
     pub fn apply(&mut self, event: StoreEvent) -> bool {
         match event {
             StoreEvent::InSync { snapshot } => self.replace(snapshot),

@@ -79,7 +79,7 @@ impl ContainerBridge {
             [0_u16; 8].into()
         };
         let socket = UdpSocket::bind((any, 0)).context("cannot open a socket")?;
-        // Whether it arrives is nothing to this; a refusal shows in the neighbour's state.
+        // It need not arrive; a refusal shows in the neighbour's state.
         let _ = socket.send_to(&[0], (address, DISCARD));
         let (key, deadline) = (
             NeighbourKey {

@@ -21,7 +21,7 @@ macro_rules! metrics {
 
 metrics! {
     BUILD_INFO gauge "flannel_build_info" ["version"] "The agent's version; always 1.";
-    READY gauge "flannel_ready" [] "Whether packets flow and will go on flowing, as /readyz says.";
+    READY gauge "flannel_ready" [] "1 if packets flow and will go on flowing, as /readyz says.";
     MAIN_LOOP_SILENCE gauge "flannel_main_loop_silence_seconds" [] "Seconds since the main loop \
         was last seen to go round; it does every second.";
     DISPLACED counter "flannel_connections_displaced_total" ["listener"] "Connections closed \
@@ -30,7 +30,7 @@ metrics! {
 
     LEASE_INFO gauge "flannel_lease_info" ["subnet", "ipv6_subnet", "public_ip", "public_ipv6"]
         "Our lease; always 1. A label of a family that is off is empty.";
-    LEASE_HELD gauge "flannel_lease_held" [] "Whether we hold our lease.";
+    LEASE_HELD gauge "flannel_lease_held" [] "1 while the node has its lease.";
     LEASE_EXPIRES gauge "flannel_lease_expires_timestamp_seconds" [] "When the store drops our \
         lease unless it is renewed, in seconds since 1970 UTC; absent where it stays (a \
         reservation, Kubernetes).";
@@ -41,7 +41,7 @@ metrics! {
     LEASE_LOSSES counter "flannel_lease_losses_total" [] "Times our lease was found to be gone or \
         another node's.";
 
-    STORE_IN_SYNC gauge "flannel_store_in_sync" [] "Whether the store's changes arrive.";
+    STORE_IN_SYNC gauge "flannel_store_in_sync" [] "1 while changes of the store arrive.";
     STORE_SINCE gauge "flannel_store_since_timestamp_seconds" [] "Since when it is so, in seconds \
         since 1970 UTC; absent while the agent starts.";
     STORE_LAST_CHANGE gauge "flannel_store_last_change_timestamp_seconds" [] "Time of the last \
@@ -54,7 +54,7 @@ metrics! {
 
     PEERS gauge "flannel_peers" ["family", "way"] "Peers by address family (ipv4, ipv6) and way, \
         as in status: direct, tunnel, kernel, wireguard, ipsec, ipip, udp, extension, cloud, none.";
-    REJECTED_LEASES gauge "flannel_rejected_leases" [] "Leases of others that are not believed; \
+    REJECTED_LEASES gauge "flannel_rejected_leases" [] "Leases of others that are not accepted; \
         status says why.";
     LEASE_CONFLICTS gauge "flannel_lease_conflicts" ["kind"] "Leases refused because another node \
         has their VTEP MAC (mac), their WireGuard key (key) or a part of their subnet (subnet); \
@@ -76,8 +76,8 @@ metrics! {
     EXTENSION_PEERS gauge "flannel_extension_peers" ["state"] "Peers by the commands of the \
         backend extension: added (the command succeeded), waiting (it has not run), failing (a \
         command failed, and is tried again). Absent with another backend.";
-    CLOUD_ROUTE_PRESENT gauge "flannel_cloud_route_present" [] "Whether the route to this node's \
-        pods is in the route tables of the cloud, as far as is known. Absent with another backend, \
+    CLOUD_ROUTE_PRESENT gauge "flannel_cloud_route_present" [] "1 if the route to this node's \
+        pods is in the route tables of the cloud, by the last answer. Absent with another backend, \
         like all flannel_cloud metrics.";
     CLOUD_REQUESTS counter "flannel_cloud_requests_total" ["outcome"] "Requests to the cloud's \
         API: done, refused (not allowed, a limit, a mistake), throttled (too many of them), failed \
@@ -89,11 +89,11 @@ metrics! {
         charon said 5 s ago at most: installed (the kernel has the associations), established (the \
         nodes know each other, and there are no associations), connecting (no answer yet), \
         missing. Absent with another backend, like all flannel_ipsec metrics.";
-    IPSEC_PROCESS gauge "flannel_ipsec_process_running" [] "Whether charon answers, which agrees \
+    IPSEC_PROCESS gauge "flannel_ipsec_process_running" [] "1 if charon answers, which agrees \
         on keys with peers.";
     IPSEC_STARTS counter "flannel_ipsec_process_starts_total" [] "Times the agent started charon: \
         0 if it found one and kept it.";
-    UDP_PROCESS gauge "flannel_udp_process_running" [] "Whether the process that carries the \
+    UDP_PROCESS gauge "flannel_udp_process_running" [] "1 if the process that carries the \
         packets of the backend udp answers. Absent with another backend, like all flannel_udp \
         metrics.";
     UDP_STARTS counter "flannel_udp_process_starts_total" [] "Times the agent started that \
@@ -124,7 +124,7 @@ metrics! {
     SYSCTL_PROBLEMS gauge "flannel_sysctl_problems" ["sysctl"] "1 for each sysctl of the host that \
         keeps packets from pods, such as net.ipv4.ip_forward, and that the agent could not set. \
         Absent if there is none.";
-    TRAFFIC_RULES gauge "flannel_traffic_rules_in_place" [] "Whether masquerade, forward rules and \
+    TRAFFIC_RULES gauge "flannel_traffic_rules_in_place" [] "1 if masquerade, forward rules and \
         blackhole route are as asked for; absent if none is.";
 
     MODE gauge "flannel_datapath_mode" ["mode"] "1 for the datapath mode in force: kernel, encap, \
@@ -132,7 +132,7 @@ metrics! {
     WANTED_MODE gauge "flannel_datapath_wanted_mode" ["mode", "source"] "1 for the requested \
         datapath mode, and the source of the request: run-time, node-annotation, flag, \
         network-config or default.";
-    DATAPATH_READABLE gauge "flannel_datapath_readable" [] "Whether the maps of the programs are \
+    DATAPATH_READABLE gauge "flannel_datapath_readable" [] "1 if the maps of the programs are \
         pinned and could be read; 0 where the kernel carries all packets.";
     PACKETS counter "flannel_datapath_packets_total" ["program", "reason", "verdict"] "Packets by \
         program, reason and verdict (pass, redirect, drop), as in maps dump stats; an aggregate \
