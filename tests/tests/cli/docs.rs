@@ -203,14 +203,16 @@ fn every_file_of_the_ten_changes_is_one() -> Result<()> {
     Ok(())
 }
 
-/// The anchors of a page: of its headings, as they are shown on the web, and those it sets.
+/// The anchor of a heading, as it is shown on the web.
+fn slug(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase().replace(' ', "-");
+    kept.chars()
+        .filter(|letter| letter.is_alphanumeric() || matches!(letter, '-' | '_'))
+        .collect()
+}
+
+/// The anchors of a page: of its headings, and those it sets.
 fn anchors(text: &str) -> BTreeSet<String> {
-    let slug = |heading: &str| {
-        let kept = heading.trim().to_lowercase().replace(' ', "-");
-        kept.chars()
-            .filter(|letter| letter.is_alphanumeric() || matches!(letter, '-' | '_'))
-            .collect()
-    };
     let headings = text
         .lines()
         .filter_map(|line| line.strip_prefix('#'))
@@ -260,5 +262,24 @@ fn every_link_between_the_pages_leads_somewhere() -> Result<()> {
         }
     }
     ensure!(seen > 50, "{seen} links");
+    Ok(())
+}
+
+#[test]
+fn a_list_of_contents_has_every_section() -> Result<()> {
+    let mut seen = 0;
+    for (name, text) in pages()? {
+        let Some((_, rest)) = text.split_once("\nContents:\n") else {
+            continue;
+        };
+        let (list, sections) = rest.split_once("\n## ").context("a section")?;
+        for heading in format!("\n## {sections}").split("\n## ").skip(1) {
+            let heading = heading.lines().next().unwrap_or_default();
+            let link = format!("(#{})", slug(heading));
+            ensure!(list.contains(&link), "{name}: the contents lack {heading}");
+            seen += 1;
+        }
+    }
+    ensure!(seen > 50, "{seen} sections");
     Ok(())
 }
