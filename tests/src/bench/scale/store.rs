@@ -2,8 +2,9 @@
 
 use std::{fmt, fs, time::SystemTime};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::ValueEnum;
+use ipnet::IpNet;
 use serde::Serialize;
 use tokio::runtime::{self, Runtime};
 
@@ -12,7 +13,7 @@ use super::{
     nodes::{LargeNode, new_node},
     peers::{self, NumberedPeer},
 };
-use crate::{AgentOptions, Etcd, Lab, Node, etcd::CONFIG_KEY};
+use crate::{AgentOptions, Etcd, Lab, Node, cluster::LEASES, etcd::CONFIG_KEY};
 
 const NET_CONFIG: &str = "/run/net-conf.json";
 const PORT: u16 = 6443;
@@ -101,6 +102,16 @@ impl Store {
                 Ok(server.change(|state| state.put(node)))
             }
         }
+    }
+
+    /// Deletes the lease of a node that was measured. A Node of Kubernetes keeps its subnet.
+    pub(super) fn release(&self, subnet: IpNet) -> Result<()> {
+        let Self::Etcd(etcd) = self else {
+            return Ok(());
+        };
+        let key = format!("{LEASES}{}-{}", subnet.network(), subnet.prefix_len());
+        ensure!(etcd.delete(&key)?, "{key}: no such lease");
+        Ok(())
     }
 
     /// Deletes a peer's lease; the time just before.
