@@ -13,6 +13,7 @@ use core::mem::{offset_of, size_of};
 use crate::{
     arrival::Arrival,
     check::Check,
+    class::Class,
     difference,
     expiry::Expiry,
     flow_key::{Address, FlowKey},
@@ -116,6 +117,15 @@ impl<A: Address> FlowAction<A> {
         difference::is_none(
             self.out.difference(&other.out) | numbers | u32::from(kinds) | u32::from(addresses),
         )
+    }
+
+    /// Mark and priority at the exit.
+    #[inline(always)]
+    pub const fn class(&self) -> Class {
+        Class {
+            mark: self.mark,
+            priority: self.priority,
+        }
     }
 
     /// Packets with this TOS and TTL at the entry are of the kind that was observed: netfilter

@@ -41,7 +41,7 @@ const FLAGS: [&str; 3] = [
     "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
 ];
 /// The call by which a target is found in the sources.
-const CALL: &str = "flannel_fuzz::run(\"";
+const CALL: &str = "flannel_fuzz::run(";
 /// The beginning of the name of its test.
 const PREFIX: &str = "fuzz_";
 
@@ -193,7 +193,7 @@ fn targets(root: &Path) -> anyhow::Result<Targets> {
             let calls = text
                 .split(CALL)
                 .skip(1)
-                .filter_map(|rest| rest.split('"').next());
+                .filter_map(|rest| rest.trim_start().strip_prefix('"')?.split('"').next());
             found.extend(calls.map(|name| (name.to_owned(), package.to_owned())));
         }
     }

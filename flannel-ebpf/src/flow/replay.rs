@@ -166,24 +166,28 @@ impl<F: FlowMaps> Replay<'_, F> {
     fn encapsulate(&self, refs: ScratchRefs<'_, F>) -> Result<(), Reason> {
         let (skb, node, frame, packet, action) =
             (self.skb, self.node, self.frame, self.packet, self.action());
+        let ScratchRefs {
+            sent,
+            identification,
+            ecmp,
+            path,
+            redirected,
+            ..
+        } = refs;
         let family = node.family::<F>();
         frame.ip().write_rewritten(
             &packet.key,
             &action.out,
             action.ttl_step,
             packet.fingerprint.tos,
-            &mut refs.sent.ip,
+            &mut sent.ip,
         );
-        let peer = Peer::find::<F>(refs.sent.ip.destination_subnet(family))?;
+        let peer = Peer::find::<F>(sent.ip.destination_subnet(family))?;
         if !peer.word().has(EntryState::PLAIN) {
             return Err(Reason::PeerNotPlain);
         }
-        let entry = peer.entry();
-        let class = Class {
-            mark: action.mark,
-            priority: action.priority,
-        };
-        let largest = self.largest(&peer, class, refs.path);
+        let (entry, class) = (peer.entry(), action.class());
+        let largest = self.largest(&peer, class, path);
         if largest == 0 {
             return Err(Reason::PathUnseen);
         }
@@ -193,8 +197,8 @@ impl<F: FlowMaps> Replay<'_, F> {
             return Err(Reason::TooBig);
         }
         let is_translated = self.is_translated();
-        let varying = self.varying(refs.identification);
-        refs.sent.outer.write(family, entry, &varying);
+        let varying = self.varying(identification);
+        sent.outer.write(family, entry, &varying);
         let (oif, next_hop) = (entry.oif, entry.next_hop);
         if !node.unchanged() || !peer.unchanged() {
             return Err(Reason::PeerChanging);
@@ -204,7 +208,7 @@ impl<F: FlowMaps> Replay<'_, F> {
         }
         if peer.has_ecmp_paths() {
             let port = varying.source_port;
-            return Err(ecmp::defer(&peer, port, segment, class, refs.ecmp));
+            return Err(ecmp::defer(&peer, port, segment, class, ecmp));
         }
         let len = skb.len();
         if let Err(reason) = encapsulation::make_room::<F>(skb) {
@@ -212,11 +216,11 @@ impl<F: FlowMaps> Replay<'_, F> {
             return Err(reason);
         }
         traffic::count_sent::<F>(peer.traffic(), len);
-        if !skb.store(0, refs.sent) {
+        if !skb.store(0, sent) {
             return Err(Reason::StoreFailed);
         }
         skb.set_class(action.mark, action.priority);
-        refs.redirected.mark(skb, node.now);
+        redirected.mark(skb, node.now);
         redirect_neigh::<F>(oif, next_hop);
         Ok(())
     }

@@ -90,8 +90,8 @@ fn load<T: Copy>(ctx: &XdpContext, room: LoadBuf) -> Option<&'static T> {
     // SAFETY: there is room for a `T`; the helper fills all of it or fails.
     let failed =
         unsafe { bpf_xdp_load_bytes(ctx.ctx, 0, room.as_mut_ptr().cast(), size_of::<T>() as u32) };
-    // SAFETY: filled, and any bytes are a value.
     if failed == 0 {
+        // SAFETY: filled, and any bytes are a value.
         Some(unsafe { room.assume_init_ref() })
     } else {
         None

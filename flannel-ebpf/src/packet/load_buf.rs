@@ -82,8 +82,8 @@ impl Skb {
         let (to, len) = (buf.as_mut_ptr().cast(), size_of::<T>() as u32);
         // SAFETY: there is room for a `T`; the helper fills all of it or fails.
         let failed = unsafe { bpf_skb_load_bytes(self.raw().cast(), offset as u32, to, len) };
-        // SAFETY: filled, and any bytes are a value.
         if failed == 0 {
+            // SAFETY: filled, and any bytes are a value.
             Some(unsafe { buf.assume_init_ref() })
         } else {
             None
@@ -266,7 +266,7 @@ fn copy<H>(from: *const u8, frame: &mut Frame<H>, len: usize) {
             Frame::<H>::PAD == FIRST
                 && Frame::<H>::LEN % WORD == FIRST
                 && Frame::<H>::MIN_LEN % WORD == FIRST
-        )
+        );
     };
     let to = (&raw mut *frame).cast::<u16>();
     copy_word!(u16, "{0} = *(u16 *)({1} + 0)", from, to.wrapping_add(1));

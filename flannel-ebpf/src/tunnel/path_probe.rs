@@ -117,9 +117,9 @@ impl Path<'_> {
         if !self.class.is_zero() {
             return self.place::<F>(device);
         }
-        // SAFETY: the look-up gave an element of the map; even a replaced element is not reused
-        // before the program ends (RCU), and what is written to it is lost.
         Some(PathProbeSlot {
+            // SAFETY: the look-up gave an element of the map; even a replaced element is not reused
+            // before the program ends (RCU), and what is written to it is lost.
             at: unsafe { &raw mut (*path).seen },
             word: self.peer.word(),
         })

@@ -126,8 +126,8 @@ pub(crate) fn check_pod_to_peer<F: Family>(skb: &Skb, node: &Node) -> Reason {
     let Some(Start { ip, .. }) = skb.view::<Start<F>>(0) else {
         return Reason::NotTunnel;
     };
-    // SAFETY: the value is not read.
     check_pod(skb, node, ip, || {
+        // SAFETY: the value is not read.
         unsafe { VTEPS.get(ip.destination()) }.is_some()
     })
 }

@@ -29,10 +29,10 @@ type Select = fn(&mut Rule);
 
 const SELECTORS: [(&str, Select); 11] = [
     ("from 10.9.0.0/24", |rule| {
-        rule.from = "10.9.0.0/24".parse().ok()
+        rule.from = "10.9.0.0/24".parse().ok();
     }),
     ("to 10.9.0.0/24", |rule| {
-        rule.to = "10.9.0.0/24".parse().ok()
+        rule.to = "10.9.0.0/24".parse().ok();
     }),
     ("fwmark 0x10/0xf0", |rule| rule.fwmark = Some((0x10, 0xf0))),
     ("fwmark 0x10", |rule| rule.fwmark = Some((0x10, u32::MAX))),

@@ -30,7 +30,7 @@ impl Log {
         // no subscriber reaches it first.
         static ALL_WANTED: Once = Once::new();
         ALL_WANTED.call_once(|| {
-            set_global_default(Registry::default()).expect("the only one of this process")
+            set_global_default(Registry::default()).expect("the only one of this process");
         });
         let lines = Lines::default();
         let guard = set_default(Registry::default().with(lines.clone()));

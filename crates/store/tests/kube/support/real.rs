@@ -45,7 +45,7 @@ impl Real {
                 not_run(
                     &format!("{test} and others against a real kube-apiserver"),
                     why,
-                )
+                );
             });
             return None;
         };
