@@ -1,10 +1,10 @@
 //! `explain` about Services and masquerade: what it says of rules agrees with packets.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, Pair,
+    Agent, Pair, eventually,
     fast::fast_pair,
     load::rr::Protocol,
     no_agent::Talk,
@@ -15,6 +15,8 @@ use serde_json::Value;
 const SERVICE: &str = "10.96.0.1:80";
 const EMPTY: &str = "10.96.0.2:80";
 const OUTSIDE: &str = "198.51.100.1";
+/// Longer than two refreshes of a flow.
+const KNOWN: Duration = Duration::from_secs(10);
 
 fn explain(agent: &Agent, words: &[&str]) -> Result<Value> {
     let output = agent.cli_any(&[&["explain"], words, &["-o", "json"]].concat())?;
@@ -103,16 +105,16 @@ fn a_known_flow_is_followed(pair: &Pair) -> Result<()> {
     pair.talk_until_replayed(&mut talk, 100)?;
     // The flow goes on to the endpoint it has, whatever the rules say of new ones.
     rules.set(&[Service::new(at, Protocol::Tcp, [elsewhere, far])])?;
-    talk.exchange(100)?;
     let near = pair.near.ip().to_string();
-    let story = explain(&pair.sender, &[&near, "10.96.0.1", "--dport=80"])?;
-    let text = step(&story, "service")?.1;
-    ensure!(
-        text.contains(&format!(
-            "known flow to {far}. The steps below follow {far}"
-        )),
-        "{text}"
-    );
+    // A change of rules makes flows be learned again, at once and a second later.
+    let story = eventually("the known flow", KNOWN, || {
+        talk.exchange(100)?;
+        let story = explain(&pair.sender, &[&near, "10.96.0.1", "--dport=80"])?;
+        let text = step(&story, "service")?.1;
+        let expected = format!("known flow to {far}. The steps below follow {far}");
+        ensure!(text.contains(&expected), "{text}");
+        Ok(story)
+    })?;
     ensure!(
         step(&story, "flow")?.1.contains(&format!(" to {far}")),
         "{story:#}"
