@@ -126,9 +126,10 @@ pub(super) fn objection(
         Mode::Kernel => client.encapsulated == 0 && nothing_replayed,
         Mode::Encap => client.encapsulated > 0 && nothing_replayed,
         // Opening and closing packets are the kernel's, and so are those before conntrack no longer
-        // checks the windows of the connection. Of ten requests some are replayed.
+        // checks the windows of the connection. How many of ten requests are left depends on the time
+        // in which the agent ends that: few where ten requests take less, or where it waits for a CPU.
         Mode::Fast | Mode::WireguardFast if workload.requests() > 0 => {
-            let replays = |replayed: u64, others: u64| replayed * 10 > others;
+            let replays = |replayed: u64, others: u64| replayed * 50 > others;
             (client.encapsulated > 0 || is_encrypted)
                 && replays(client.sent_on, client.to_tunnel)
                 && replays(server.delivered, server.from_tunnel)
@@ -236,8 +237,8 @@ mod tests {
             "the server's node replays too few"
         );
         assert!(
-            objects(Workload::TcpCrr10, counts(1300, 100, 100, 1300)),
-            "one of ten requests"
+            objects(Workload::TcpCrr10, counts(1300, 20, 20, 1300)),
+            "one request in five connections"
         );
     }
 
