@@ -126,8 +126,9 @@ pub(super) fn objection(
         Mode::Kernel => client.encapsulated == 0 && nothing_replayed,
         Mode::Encap => client.encapsulated > 0 && nothing_replayed,
         // Opening and closing packets are the kernel's, and so are those before conntrack no longer
-        // checks the windows of the connection. How many of ten requests are left depends on the time
-        // in which the agent ends that: few where ten requests take less, or where it waits for a CPU.
+        // checks the windows of the connection. How many of ten requests are left depends on the
+        // time that the agent takes to end that: few where ten requests take less, or where it
+        // waits for a CPU.
         Mode::Fast | Mode::WireguardFast if workload.requests() > 0 => {
             let replays = |replayed: u64, others: u64| replayed * 50 > others;
             (client.encapsulated > 0 || is_encrypted)
