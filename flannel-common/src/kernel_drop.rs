@@ -98,7 +98,7 @@ impl KernelDrop {
 }
 
 /// Offsets in the kernel's structs in bytes, the network namespace of the node, and the reasons to
-/// report. All zero: not known, and nothing is reported.
+/// report. All zero: the numbers are not known, and the program reports no drop.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropLayout {

@@ -153,8 +153,8 @@ impl Workspace {
         command
     }
 
-    /// The same for what tests run. Cargo calls clippy as it calls rustc, for the crates of this
-    /// project alone; what it makes runs as what rustc makes, but for optimisations of the MIR.
+    /// The same for what tests run. Cargo calls clippy as it calls rustc, only for the crates of
+    /// this project; what it makes runs as what rustc makes, but for optimisations of the MIR.
     pub(crate) fn cargo_for_tests(&self) -> Command {
         let mut command = self.cargo();
         if let Some(clippy) = &self.clippy {

@@ -3,7 +3,7 @@
 //!
 //! A hash is read bucket by bucket (`__htab_map_lookup_and_delete_batch()` in
 //! [kernel/bpf/hashtab.c, Linux
-//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/kernel/bpf/hashtab.c)): an entry that is there
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/kernel/bpf/hashtab.c)): an entry that exists
 //! all the time is read once, whatever else comes and goes.
 
 use std::{

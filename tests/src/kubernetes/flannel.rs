@@ -33,7 +33,7 @@ impl Kubernetes {
     pub fn reinstall(&self, manifest: &str) -> Result<()> {
         let (kubectl, namespace) = (self.kubectl(), format!("--namespace={NAMESPACE}"));
         kubectl.apply(manifest)?;
-        // A change of the ConfigMap or the role alone does not restart the pods.
+        // A change that is only in the ConfigMap or the role does not restart the pods.
         kubectl.run(["rollout", "restart", &namespace, SET])?;
         kubectl
             .command(["rollout", "status", &namespace, SET])

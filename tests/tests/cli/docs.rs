@@ -212,7 +212,7 @@ fn slug(heading: &str) -> String {
 }
 
 /// The anchors of a page: of its headings, and those it sets.
-fn anchors(text: &str) -> BTreeSet<String> {
+pub(super) fn anchors(text: &str) -> BTreeSet<String> {
     let headings = text
         .lines()
         .filter_map(|line| line.strip_prefix('#'))

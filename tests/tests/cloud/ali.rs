@@ -22,7 +22,7 @@ fn wait_routes(vpc: &AliVpc, expected: &[[String; 3]]) -> Result<()> {
     wait_rows(|| Ok(vpc.routes()), expected)
 }
 
-/// The double has refused nothing that the real cloud would refuse.
+/// The double, which refuses what the real cloud refuses, refused no request.
 fn expect_no_refusals(vpc: &AliVpc) {
     assert_eq!(
         vpc.take_refusals(),

@@ -32,7 +32,7 @@ fn wait_routes(compute: &Compute, expected: &[[String; 3]]) -> Result<()> {
     wait_rows(|| Ok(compute.routes()), expected)
 }
 
-/// The double has refused nothing that the real cloud would refuse.
+/// The double, which refuses what the real cloud refuses, refused no request.
 fn expect_no_refusals(compute: &Compute) {
     assert_eq!(
         compute.take_refusals(),

@@ -23,7 +23,7 @@ fn wait_routes(vpc: &Vpc, table: &str, expected: &[[String; 3]]) -> Result<()> {
     wait_rows(|| Ok(vpc.routes(table)), expected)
 }
 
-/// The double has refused nothing that the real cloud would refuse.
+/// The double, which refuses what the real cloud refuses, refused no request.
 fn expect_no_refusals(vpc: &Vpc) {
     assert_eq!(
         vpc.take_refusals(),

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use flannel_agent::observe::metrics::{Metric, catalogue};
 use serde_json::{Value, json};
 
-use super::promtool::promtool;
+use super::{super::docs::anchors, promtool::promtool};
 
 fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -98,15 +98,6 @@ fn alerts_and_dashboard_speak_of_metrics_there_are() -> Result<()> {
     Ok(())
 }
 
-/// A heading as links name it.
-fn anchor(heading: &str) -> String {
-    let letters = heading.to_lowercase().replace(' ', "-");
-    letters
-        .chars()
-        .filter(|letter| letter.is_alphanumeric() || *letter == '-' || *letter == '_')
-        .collect()
-}
-
 #[test]
 fn every_alert_says_what_to_do_and_is_tested() -> Result<()> {
     let (rules, tests, page) = (
@@ -132,13 +123,8 @@ fn every_alert_says_what_to_do_and_is_tested() -> Result<()> {
         let (document, section) = runbook
             .and_then(|link| link.split_once('#'))
             .with_context(|| format!("{name}: no runbook"))?;
-        let document = read(document)?;
-        let headings = document
-            .lines()
-            .filter(|line| line.starts_with('#'))
-            .map(|line| anchor(line.trim_start_matches(['#', ' '])));
         ensure!(
-            headings.into_iter().any(|heading| heading == section),
+            anchors(&read(document)?).contains(section),
             "{name}: no section {section}"
         );
         ensure!(

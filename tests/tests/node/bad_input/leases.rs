@@ -30,7 +30,7 @@ fn malformed() -> Vec<Bad> {
     [malformed_values(), malformed_addresses()].concat()
 }
 
-/// Keys and values that are no lease of this backend.
+/// Keys and values that are not leases of this backend.
 fn malformed_values() -> Vec<Bad> {
     let vxlan = |number: u8| StockNode::vxlan(number, FREE_IP, FREE_MAC).value();
     vec![

@@ -218,7 +218,7 @@ fn site() -> Result<Site> {
     })
 }
 
-/// Health checks are for the node alone, and the port of metrics has no other pages.
+/// Health checks are only for the node, and the port of metrics has no other pages.
 fn ask_for_pages(site: &Site) -> Result<()> {
     let Site { near, bridge, .. } = site;
     for address in [NODE, *bridge] {
