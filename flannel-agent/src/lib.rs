@@ -1,29 +1,9 @@
-//! A drop-in `flanneld` with an eBPF datapath. ARCHITECTURE.md draws the map of these modules.
+//! A drop-in `flanneld` with an eBPF datapath: start-up and the main loop. ARCHITECTURE.md draws the
+//! map of the crates that they compose.
 
 pub mod agent;
-pub mod check;
-pub mod cleanup;
-pub mod cli;
-pub mod cluster;
-pub mod connectivity;
-pub mod diff;
-pub mod document;
-pub mod explain;
-pub mod flow_events;
-pub mod guard;
 #[cfg(feature = "hubble")]
 mod hubble;
 pub mod memory;
-pub mod monitor;
-pub mod names;
-pub mod observe;
-pub mod options;
-pub mod privileges;
-pub mod reported_cluster;
-#[cfg(test)]
-mod schema;
 #[cfg(test)]
 mod stable;
-pub mod state_dir;
-pub mod top;
-pub mod traffic_history;

@@ -2,22 +2,20 @@
 
 use std::{io::Write as _, process::ExitCode};
 
-use flannel_agent::{
-    agent,
-    cli::{self, Command, NoResult},
-    memory,
-    observe::log::{self, LogFormat},
-    privileges,
-};
+use flannel_agent::{agent, memory};
+use flannel_cli::{self as cli, Command};
+use flannel_command::NoResult;
 use flannel_echo::EchoSockets;
 use flannel_host::error_chain::chain;
+use flannel_logging::{self as logging, LogFormat};
+use flannel_privileges as privileges;
 
 fn main() -> ExitCode {
     memory::return_what_is_freed();
     match cli::parse(std::env::args_os(), std::env::vars_os()) {
         Err(stop) => stop.report(),
         Ok(Command::Run(options)) => {
-            log::init(options.log.level, options.log.format);
+            logging::init(options.log.level, options.log.format);
             let echo = options.echo_interval.map(|_| EchoSockets::open());
             // While there is one thread: capabilities belong to threads.
             privileges::reduce(&options);

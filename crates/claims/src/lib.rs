@@ -16,6 +16,7 @@
 mod holder;
 mod listing;
 mod pin_lock;
+pub mod state_dir;
 
 use std::{
     fs::File,

@@ -10,6 +10,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod topics;
+pub mod types;
+
 use std::{env, fs, path::PathBuf};
 
 pub use schemars;
@@ -62,9 +65,9 @@ pub fn definition(generator: &mut SchemaGenerator, document: &str, name: &str) -
 /// `#[schemars(with = "TYPE")]`.
 #[macro_export]
 macro_rules! names {
-    ($($(#[$doc:meta])* $type:ident: $names:expr;)+) => {$(
+    ($($(#[$doc:meta])* $visible:vis $type:ident: $names:expr;)+) => {$(
         $(#[$doc])*
-        pub(crate) struct $type;
+        $visible struct $type;
 
         impl $crate::schemars::JsonSchema for $type {
             fn schema_name() -> std::borrow::Cow<'static, str> {

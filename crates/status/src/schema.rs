@@ -8,13 +8,13 @@ use crate::Status;
 // A test of the agent compares these with its own names.
 flannel_json_schema::names! {
     /// A mode of the datapath.
-    ModeName: ["kernel", "encap", "fast"];
+    pub(crate) ModeName: ["kernel", "encap", "fast"];
     /// A mode of a check of the guard.
-    GuardModeName: ["off", "audit", "enforce"];
+    pub(crate) GuardModeName: ["off", "audit", "enforce"];
     /// The attach type of the programs.
-    AttachName: ["tcx", "clsact"];
+    pub(crate) AttachName: ["tcx", "clsact"];
     /// The path of packets to a peer.
-    WayName: [
+    pub(crate) WayName: [
         "direct",
         "tunnel",
         "kernel",

@@ -14,12 +14,9 @@ use flannel_datapath::{
 };
 use flannel_fast::helper_ports;
 use flannel_host::{error_chain::chain, family::Family};
+use flannel_options::{AttachMode, RunOptions};
+use flannel_privileges as privileges;
 use flannel_reconcile::Bpf;
-
-use crate::{
-    options::{AttachMode, RunOptions},
-    privileges,
-};
 
 /// Loads the programs and opens their maps. The error is the reason for `status`; programs that an
 /// earlier agent left running are then set to leave every packet to the kernel.

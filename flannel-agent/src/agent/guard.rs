@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use crate::guard::Uncertainty;
 use flannel_datapath::attach::{EarlyGuard, XdpGuardMode};
+use flannel_guard::Uncertainty;
 use flannel_host::error_chain::chain;
 use flannel_status::{GuardStatus, XdpStatus};
 

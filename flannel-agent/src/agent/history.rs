@@ -2,20 +2,19 @@
 //! seconds. Neither the main loop nor a packet waits for it.
 
 use flannel_datapath::{DatapathError, PinRoot};
+use flannel_flows::{
+    history::{PERIOD, SharedHistory, Tick, TickRate},
+    pod_traffic::link_counters,
+};
 use flannel_host::error_chain::chain;
 use flannel_reconcile::SharedPeers;
+use flannel_top::{
+    Board, SortKey, TopSample,
+    board::{HookRate, Rate, TrafficRate},
+};
 use tokio::{
     task::spawn_blocking,
     time::{MissedTickBehavior, interval},
-};
-
-use crate::{
-    observe::pod_traffic::link_counters,
-    top::{
-        Board, SortKey, TopSample,
-        board::{HookRate, Rate, TrafficRate},
-    },
-    traffic_history::{PERIOD, SharedHistory, Tick, TickRate},
 };
 
 /// The most peers that are read: for a moment each takes some hundred bytes.
@@ -99,9 +98,9 @@ mod tests {
     use flannel_common::{
         mode::Mode, program::Program, reason::Reason, stats::Counter, traffic::PeerTraffic,
     };
+    use flannel_top::sample::PeerPlace;
 
     use super::*;
-    use crate::top::sample::PeerPlace;
 
     fn sample(second: u64, packets: u64) -> TopSample {
         let counter = |packets| Counter {

@@ -15,11 +15,12 @@ use anyhow::{Context as _, ensure};
 use flannel_backends::{
     Backend, OwnEnd, PodNetwork, TunnelUnderlay, usable_mtu, wireguard::WireguardKeys,
 };
-use flannel_claims::Claims;
+use flannel_claims::{Claims, state_dir};
 use flannel_common::addr::Mac;
 use flannel_host::{clock, error_chain::chain, family::Family};
 use flannel_iface::{ExternalInterface, IfaceOptions};
 use flannel_netlink::Netlink;
+use flannel_options::RunOptions;
 use flannel_reconcile::{
     device::{self, DeviceError},
     networks::NetworksRecord,
@@ -34,16 +35,12 @@ use flannel_store::{
 use ipnet::IpNet;
 use tokio::sync::watch;
 
-use crate::{
-    agent::{
-        external::{self, External},
-        node_settings::NodeOverrides,
-        node_start, ownership_start,
-        published::Published,
-        services,
-    },
-    options::RunOptions,
-    state_dir,
+use crate::agent::{
+    external::{self, External},
+    node_settings::NodeOverrides,
+    node_start, ownership_start,
+    published::Published,
+    services,
 };
 
 /// Warnings about the network configuration that are logged; there is one for each key that is not

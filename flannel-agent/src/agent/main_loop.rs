@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::guard::Guard;
 use anyhow::bail;
 use flannel_common::mode::Mode;
 use flannel_datapath::{
@@ -10,8 +9,10 @@ use flannel_datapath::{
     policy::{Capability, ModeChoice, ModeRequest},
 };
 use flannel_firewall::RuleLimit;
+use flannel_guard::Guard;
 use flannel_host::{error_chain::chain, sysctl};
 use flannel_netlink::KernelEvent;
+use flannel_observe::{metrics::Counts, pulse::Pulse};
 use flannel_reconcile::{Bpf, Cluster, host_sysctls::Looked};
 use flannel_status::Status;
 use flannel_store::{NodeSettings, OwnLease, StoreEvent, SubnetEnv};
@@ -32,7 +33,6 @@ use crate::{
         store::Store,
     },
     memory,
-    observe::{metrics::Counts, pulse::Pulse},
 };
 
 /// The interval of heartbeats. The programs wait a minute for one.

@@ -30,30 +30,28 @@ mod store;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use flannel_claims::state_dir::{StateDir, status_socket};
 use flannel_datapath::PinRoot;
 use flannel_echo::{Echo, EchoSetup, EchoSockets};
+use flannel_flows::history::SharedHistory;
 use flannel_host::{clock, count::Count, signals::Stop};
+use flannel_names::{NameResolver, NameSources};
+use flannel_observe::{
+    health::{HealthRoutes, Readiness},
+    http::HttpServer,
+    metrics::{Counts, Metrics},
+    notify::{ServiceManager, ServiceState},
+    pulse::Pulse,
+    shared::SharedState,
+    socket::{self, Answers},
+};
+use flannel_options::RunOptions;
+use flannel_privileges as privileges;
 use flannel_status::Status;
 use tokio::sync::watch;
 
 #[cfg(feature = "hubble")]
 use crate::hubble::HubbleServer;
-use crate::{
-    names::{NameResolver, NameSources},
-    observe::{
-        health::{HealthRoutes, Readiness},
-        http::HttpServer,
-        metrics::{Counts, Metrics},
-        notify::{ServiceManager, ServiceState},
-        pulse::Pulse,
-        shared::SharedState,
-        socket::{self, Answers},
-    },
-    options::RunOptions,
-    privileges,
-    state_dir::StateDir,
-    traffic_history::SharedHistory,
-};
 
 /// Between two signs of life while the agent starts.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -67,7 +65,7 @@ pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Resu
     let listener = socket::bind(&options.paths.state_dir).with_context(|| {
         format!(
             "cannot open {}",
-            socket::path(&options.paths.state_dir).display()
+            status_socket(&options.paths.state_dir).display()
         )
     })?;
     let pulse = Pulse::start();
@@ -113,7 +111,7 @@ pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Resu
     };
     answering.abort();
     recording.abort();
-    if let Err(error) = std::fs::remove_file(socket::path(&options.paths.state_dir)) {
+    if let Err(error) = std::fs::remove_file(status_socket(&options.paths.state_dir)) {
         tracing::debug!(%error, "the status socket stays behind");
     }
     result

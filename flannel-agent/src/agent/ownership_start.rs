@@ -8,12 +8,11 @@ use flannel_common::addr::Mac;
 use flannel_datapath::{PinRoot, Successor};
 use flannel_host::{error_chain::chain, family::Family};
 use flannel_iface::ExternalInterface;
+use flannel_options::RunOptions;
 use flannel_status::Status;
 use flannel_store::config::NetworkConfig;
 use ipnet::IpNet;
 use tokio::sync::watch;
-
-use crate::options::RunOptions;
 
 /// Takes what this agent must be the only owner of. Ends with an error that names the owner if
 /// another agent has a part of it, and does not end soon.

@@ -5,12 +5,12 @@ use std::{future::pending, time::Duration};
 
 use flannel_host::clock;
 use flannel_iface::AddressInPods;
+use flannel_observe::shared::SharedState;
 use flannel_status::{Problem, ProblemCode, Status};
 use flannel_store::{NodeReport, NodeReports};
 use tokio::{sync::watch, time::sleep};
 
 use super::{external, main_loop::Agent};
-use crate::observe::shared::SharedState;
 
 /// Between two looks at the problems.
 const PERIOD: Duration = Duration::from_secs(2);

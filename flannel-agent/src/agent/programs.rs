@@ -4,13 +4,14 @@ use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 
 use flannel_backends::{Backend, PodNetwork};
 use flannel_host::family::Family;
+use flannel_options::RunOptions;
 use flannel_reconcile::Bpf;
 use tokio::{
     task::{JoinHandle, spawn_blocking},
     time::timeout,
 };
 
-use crate::{agent::bpf, options::RunOptions};
+use crate::agent::bpf;
 
 /// The longest wait of a load for something else: tools may wait for a lock.
 const WAIT: Duration = Duration::from_secs(10);

@@ -6,11 +6,13 @@ use flannel_backends::{Backend, PodNetwork, ProgramSet};
 use flannel_fast::{ConntrackSysctls, Exclusions, Fast, FastScope};
 use flannel_host::{family::Family, sysctl, sysctl_record::SharedRecord};
 use flannel_netlink::Netlink;
+use flannel_observe::shared::SharedState;
+use flannel_options::RunOptions;
 use flannel_reconcile::{PlaneSetup, Reconciler, unreachable::NotMade};
 use flannel_store::config::{BackendConfig, NetworkConfig, TxChecksumOffload};
 use ipnet::IpNet;
 
-use crate::{agent::lease_start::LeasedNode, observe::shared::SharedState, options::RunOptions};
+use crate::agent::lease_start::LeasedNode;
 
 /// Makes the reconciler. `udp` is the control socket of the process of the backend udp, `record`
 /// that of changed sysctls.

@@ -12,6 +12,8 @@ use flannel_host::{
     family::Family,
 };
 use flannel_iface::End;
+use flannel_options::RunOptions;
+use flannel_privileges::Privileges;
 use flannel_reconcile::{WireguardFacts, device::Device};
 use flannel_status::{
     Claim, ConflictStatus, DeviceStatus, FastStatus, FlowTableStatus, InterfaceStatus,
@@ -22,7 +24,7 @@ use flannel_status::{
 use flannel_store::{Conflict, LeaseKey, Rejected, config::BackendConfig};
 use tokio::sync::watch;
 
-use crate::{agent::main_loop::Agent, options::RunOptions, privileges::Privileges};
+use crate::agent::main_loop::Agent;
 
 /// The status of an agent that has just begun.
 pub(super) fn starting(options: &RunOptions) -> Status {

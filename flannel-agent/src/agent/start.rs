@@ -10,6 +10,8 @@ use flannel_fast::RuleChanges;
 use flannel_firewall::Watch;
 use flannel_host::{error_chain::chain, family::Family, sysctl, sysctl_record::SharedRecord};
 use flannel_netlink::Netlink;
+use flannel_observe::{metrics::Counts, shared::SharedState};
+use flannel_options::RunOptions;
 use flannel_reconcile::host_sysctls::HostSysctls;
 use flannel_status::Status;
 use flannel_store::{
@@ -31,8 +33,6 @@ use crate::{
         services::{self, Services},
     },
     memory,
-    observe::{metrics::Counts, shared::SharedState},
-    options::RunOptions,
 };
 
 /// Waits for the store that was chosen and brings the node up to its lease.

@@ -6,19 +6,19 @@ use flannel_common::{
     packet::{PROTO_ICMP, PROTO_ICMPV6, PROTO_TCP, PROTO_UDP},
     program::Program,
 };
+use flannel_flows::{
+    events::{Direction, FlowEvent, FlowEventKind, PacketOutcome},
+    monitor::DeviceNames,
+    rows::FlowWay,
+};
 use flannel_hubble::flow::{
     CiliumEventType, DropReason, Emitter, Endpoint, Flow, FlowType, Icmp, Ip, IpVersion, Layer4,
     NetworkInterface, Ports, Protocol, Service, Tcp, TcpFlags, Timestamp, TraceObservationPoint,
     TraceReason, TrafficDirection, Verdict,
 };
+use flannel_names::{AddressKind, AddressNames, ResolvedNames};
 
 use super::reasons::drop_reason;
-use crate::{
-    flow_events::{Direction, FlowEvent, FlowEventKind, PacketOutcome},
-    monitor::DeviceNames,
-    names::{AddressKind, AddressNames, ResolvedNames},
-    observe::flows::FlowWay,
-};
 
 /// Identities that Cilium reserves ([pkg/identity/numericidentity.go, Cilium
 /// 1.19.4](https://github.com/cilium/cilium/blob/v1.19.4/pkg/identity/numericidentity.go)).

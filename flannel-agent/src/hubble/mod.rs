@@ -1,5 +1,5 @@
 //! The flows of this node for clients of Hubble: the observer's thread, which fills the ring of
-//! [`flannel_hubble`] from [`flow_events`](crate::flow_events) and adds names.
+//! [`flannel_hubble`] from [`flow_events`](flannel_flows::events) and adds names.
 //!
 //! The thread exists only with `--hubble-socket` or `--hubble-listen`. While no client reads flows
 //! it waits for one: the programs report nothing, and no map is read. A minute after the last
@@ -18,10 +18,12 @@ use flannel_host::error_chain::chain;
 use flannel_hubble::{
     Demand, FlowRing, Listener, NodeFacts, ObserverService, Server, TlsFiles, peer::PeerAddresses,
 };
+use flannel_names::NameResolver;
+use flannel_observe::metrics::FlowCounts;
+use flannel_options::FlowOptions;
 use tokio::{runtime, sync::oneshot, time::sleep};
 
 use self::observe::Observer;
-use crate::{names::NameResolver, observe::metrics::FlowCounts, options::FlowOptions};
 
 /// Between two attempts to open the listeners.
 const RETRY: Duration = Duration::from_secs(10);

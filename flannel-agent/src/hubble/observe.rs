@@ -3,17 +3,17 @@
 use std::time::{Duration, Instant};
 
 use flannel_datapath::PinRoot;
+use flannel_flows::{
+    events::{FlowSource, INTERVAL, Polled, SourceOptions, Waiting},
+    monitor::DeviceNames,
+};
 use flannel_host::error_chain::chain;
 use flannel_hubble::FlowRing;
+use flannel_names::NameResolver;
+use flannel_observe::metrics::FlowCounts;
 use tokio::{sync::watch, time::sleep};
 
 use super::convert::{self, MessageContext};
-use crate::{
-    flow_events::{FlowSource, INTERVAL, Polled, SourceOptions, Waiting},
-    monitor::DeviceNames,
-    names::NameResolver,
-    observe::metrics::FlowCounts,
-};
 
 /// Between two looks into the ring buffer of the programs.
 const PERIOD: Duration = Duration::from_millis(100);

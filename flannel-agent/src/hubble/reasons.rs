@@ -1,9 +1,8 @@
 //! Reasons of drops in the words of Cilium.
 
 use flannel_common::{kernel_drop::KernelDrop, reason::Reason};
+use flannel_flows::events::PacketOutcome;
 use flannel_hubble::flow::DropReason;
-
-use crate::flow_events::PacketOutcome;
 
 /// The published reason that fits; the summary of a flow has flannel's own, or the kernel's.
 pub(super) const fn drop_reason(outcome: PacketOutcome) -> DropReason {

@@ -7,19 +7,19 @@ use flannel_common::{
     program::Program,
     reason::{Reason, Verdict},
 };
+use flannel_flows::{
+    events::{Direction, FlowEvent, FlowEventKind, PacketOutcome},
+    monitor::DeviceNames,
+    rows::FlowWay,
+};
 use flannel_hubble::flow::{
     CiliumEventType, DropReason, Flow, Protocol, TraceObservationPoint, TraceReason,
 };
+use flannel_names::{AddressKind, AddressNames, ResolvedNames};
 
 use super::{
     convert::{self, MessageContext},
     reasons::drop_reason,
-};
-use crate::{
-    flow_events::{Direction, FlowEvent, FlowEventKind, PacketOutcome},
-    monitor::DeviceNames,
-    names::{AddressKind, AddressNames, ResolvedNames},
-    observe::flows::FlowWay,
 };
 
 fn address(text: &str) -> IpAddr {

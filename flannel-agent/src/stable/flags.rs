@@ -1,9 +1,9 @@
 //! Flags and arguments of all commands: their names, values and defaults.
 
 use clap::{Arg, Command, CommandFactory as _};
+use flannel_cli::Cli;
 
 use super::Interface;
-use crate::cli::Cli;
 
 pub(super) fn all() -> Vec<Interface> {
     let mut root = Cli::command();

@@ -13,8 +13,7 @@ mod maps;
 use std::{collections::BTreeSet, env, fmt, fs, path::PathBuf};
 
 use flannel_common::reason::Reason;
-
-use crate::observe::metrics::catalogue;
+use flannel_observe::metrics::catalogue;
 
 /// A name that users rely on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,7 +68,7 @@ impl fmt::Display for Interface {
 }
 
 fn present() -> BTreeSet<Interface> {
-    let metric = |metric: &crate::observe::metrics::Metric| {
+    let metric = |metric: &flannel_observe::metrics::Metric| {
         Interface::new(
             "metric",
             "-",

@@ -4,7 +4,6 @@
 use std::{net::IpAddr, time::Instant};
 
 use aya::maps::{Array, Map, MapData};
-use flannel_agent::monitor::{Seen, packet::PacketAddresses};
 use flannel_common::{
     maps::MONITOR_DEADLINE,
     mode::Mode,
@@ -19,6 +18,7 @@ use flannel_datapath::{
     DatapathError, PinRoot, Subnets, clock, load,
     monitor::{MonitorMaps, MonitorSettings},
 };
+use flannel_flows::monitor::{Seen, packet::PacketAddresses};
 
 use crate::{
     bench::{Bench, on_bench},

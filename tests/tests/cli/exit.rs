@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_agent::cli::{CommandExit, EXIT_STATUSES};
+use flannel_cli::{CommandExit, EXIT_STATUSES};
 use flannel_tests::{
     Agent, TwoNodes, agent_binary,
     cluster::{LEASES, VXLAN},

@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_agent::connectivity::hosts::inside::Ask;
+use flannel_connectivity::hosts::inside::Ask;
 use flannel_tests::{
     Agent, ChildGuard, Lab, agent_binary, cluster::Cluster, eventually, topology::Stack,
 };

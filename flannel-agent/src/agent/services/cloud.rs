@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use flannel_cloud::{CloudConfig, CloudRoutes, CloudSetup, DesiredRoute, SharedCloudStatus};
 use flannel_host::family::Family;
 use flannel_iface::ExternalInterface;
+use flannel_options::RunOptions;
 use flannel_store::{
     LeaseKey,
     config::{BackendConfig, NetworkConfig},
@@ -13,7 +14,6 @@ use flannel_store::{
 use ipnet::Ipv4Net;
 
 use super::{Service, ServiceView};
-use crate::options::RunOptions;
 
 /// Starts the task that keeps the routes of a node that has its lease. `None` with a backend that
 /// has none.

@@ -7,13 +7,14 @@ use flannel_extension::{ExtensionCommands, NodeFacts, RouteWatchSetup};
 use flannel_host::family::Family;
 use flannel_iface::ExternalInterface;
 use flannel_netlink::Netlink;
+use flannel_observe::shared::SharedState;
+use flannel_options::RunOptions;
 use flannel_store::{
     LeaseKey,
     config::{BackendConfig, NetworkConfig},
 };
 
 use super::{Service, ServiceView};
-use crate::{observe::shared::SharedState, options::RunOptions};
 
 /// The backend of a configuration; that of extension has the output of `PreStartupCommand`, which
 /// runs here. `stage` shows what the start waits for.

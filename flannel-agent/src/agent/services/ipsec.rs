@@ -7,6 +7,7 @@ use flannel_backends::ipsec::{self, IpsecEnd, IpsecSetup, IpsecTunnels, SharedIp
 use flannel_host::{error_chain::chain, family::Family};
 use flannel_iface::ExternalInterface;
 use flannel_netlink::Netlink;
+use flannel_options::RunOptions;
 use flannel_store::{
     LeaseKey,
     config::{BackendConfig, NetworkConfig},
@@ -14,7 +15,6 @@ use flannel_store::{
 use tokio::task::spawn_blocking;
 
 use super::{Service, ServiceView};
-use crate::options::RunOptions;
 
 /// Starts the task that agrees on keys with peers. `None` with another backend; a process that is
 /// there is ended then.

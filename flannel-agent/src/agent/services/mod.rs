@@ -11,10 +11,12 @@ mod udp;
 
 use flannel_iface::ExternalInterface;
 use flannel_netlink::Netlink;
+use flannel_observe::shared::SharedState;
+use flannel_options::RunOptions;
 use flannel_store::{Changes, LeaseKey, LeaseSet};
 
 pub(super) use self::{extension::backend_of, udp::control_socket};
-use crate::{agent::lease_start::LeasedNode, observe::shared::SharedState, options::RunOptions};
+use crate::agent::lease_start::LeasedNode;
 
 /// This node and the cluster, as the main loop knows them.
 pub(super) struct ServiceView<'a> {

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use flannel_backends::udp;
 use flannel_host::error_chain::chain;
+use flannel_options::RunOptions;
 use flannel_store::config::{BackendConfig, NetworkConfig};
 use tokio::task::spawn_blocking;
-
-use crate::options::RunOptions;
 
 /// Returns the control socket of the process that carries the packets, if the backend is udp. With
 /// another backend, a running process is stopped, and its device and route are removed.

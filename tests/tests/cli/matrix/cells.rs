@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fmt, thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_agent::cluster::report::NodeReport;
+use flannel_cluster::report::NodeReport;
 use flannel_status::Status;
 use flannel_tests::Pair;
 use serde_json::Value;

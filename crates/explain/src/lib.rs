@@ -1,0 +1,71 @@
+//! Explains what would happen to a packet of a flow on this node, and why.
+//!
+//! `facts` reads: the pins, the kernel's routes, neighbours and FDB, the verdict of the real
+//! programs on a synthetic packet ([`flannel_datapath::trial`]). `story` judges, and is pure. The
+//! command changes, counts and sends nothing, and it needs no agent. If an agent answers, its
+//! status of a peer's path is added.
+//!
+//! The report does not know if netfilter drops a packet: the rules are the host's, and no reading
+//! of them replaces the kernel. With a trace ([`trace()`]) the kernel says it of real packets. Two
+//! kinds of rules are read and followed (`nat`): those by which kube-proxy translates Services, and
+//! those of masquerade.
+
+mod commands;
+pub mod document;
+mod frame;
+mod location;
+mod nat;
+mod question;
+mod report;
+mod snapshot;
+mod trace;
+mod trial;
+
+use std::{collections::BTreeMap, net::IpAddr, path::Path};
+
+use flannel_datapath::PinRoot;
+use flannel_host::family::Family;
+use flannel_netlink::NetlinkError;
+use flannel_status::Status;
+
+pub use self::{
+    document::{ExplainDocument, StepRow},
+    question::{Question, Transport},
+    report::{Conclusion, PacketWay, Report, Step, StepState, Tried},
+    trace::{
+        PacketDirection, TraceDrop, TraceError, TraceOutcome, TracePath, TraceReport, TracedRule,
+        trace,
+    },
+};
+
+/// The names of Services (`default/web`) by their addresses, as the rules of kube-proxy have them;
+/// none without such rules. `None` if rules cannot be read.
+pub async fn service_names() -> Option<BTreeMap<IpAddr, String>> {
+    let mut names = BTreeMap::new();
+    for family in Family::BOTH {
+        names.extend(nat::service_names(family).await?);
+    }
+    Some(names)
+}
+
+/// The places of the agent's state.
+#[derive(Clone, Debug)]
+pub struct AgentPlaces<'a> {
+    /// Its pins.
+    pub pins: &'a PinRoot,
+    /// Its state directory.
+    pub state_dir: &'a Path,
+}
+
+/// Explains. `status` is what the agent says of itself, if one runs, and `trace` what packets of
+/// the flow met, if they were traced. Call inside a Tokio runtime.
+pub async fn explain(
+    question: Question,
+    places: AgentPlaces<'_>,
+    status: Option<Status>,
+    trace: Option<TraceReport>,
+) -> Result<Report, NetlinkError> {
+    Ok(report::build(
+        &snapshot::read(question, places, status, trace).await?,
+    ))
+}

@@ -1,0 +1,124 @@
+//! `flows list`: the flows that mode `fast` knows, with names.
+
+use std::{
+    collections::BTreeSet,
+    io::{self, Write as _},
+    path::Path,
+};
+
+use clap::Args;
+use flannel_command::{Output, PinOptions, StateOptions, absent, json};
+use flannel_datapath::{DatapathError, PinRoot};
+use flannel_flows::{
+    monitor::DeviceNames,
+    rows::{self as flow_table, FlowRow},
+};
+use flannel_names::ResolvedNames;
+use flannel_observe::socket::ask_names;
+use flannel_terminal::wrap;
+
+use super::{
+    filter::ListFilter,
+    follow,
+    follow_options::FollowOptions,
+    rows::{self, FlowLine, FlowsDocument, ListedFlow},
+};
+use crate::maps::NamedFlow;
+
+/// The flows to print, and the output format.
+#[derive(Clone, Debug, Args)]
+pub struct FlowListOptions {
+    #[command(flatten)]
+    pub(super) filter: ListFilter,
+    #[command(flatten)]
+    pub(super) follow: FollowOptions,
+    /// With --follow, write heartbeats, and end with standard input
+    #[arg(long, hide = true, requires = "follow")]
+    pub(super) remote: bool,
+    /// Print the N busiest flows at most
+    #[arg(long, value_name = "N", conflicts_with = "follow")]
+    pub(super) rows: Option<usize>,
+    /// Print addresses, and look no names up
+    #[arg(long)]
+    pub(super) no_names: bool,
+    #[command(flatten)]
+    pub(super) output: Output,
+    #[command(flatten)]
+    pub(super) state: StateOptions,
+    #[command(flatten)]
+    pub(super) pins: PinOptions,
+}
+
+impl FlowListOptions {
+    /// Returns the mistake in the options, if there is one.
+    pub(super) fn mistake(&self) -> Option<String> {
+        let has = self.no_names && self.filter.has_names();
+        has.then(|| {
+            "--pod, --namespace, --node and --service need names: leave --no-names out".to_owned()
+        })
+    }
+}
+
+/// Runs the command; the text to print.
+pub(super) async fn run(options: &FlowListOptions) -> anyhow::Result<String> {
+    let pins = options.pins.found(&options.state).await;
+    if options.follow.follow {
+        return follow::run(options, pins).await;
+    }
+    match listed(options, &pins).await {
+        Ok(document) if options.output.is_json() => Ok(json(&document)),
+        Ok(FlowsDocument { flows, left_out }) => {
+            let rows: Vec<_> = flows
+                .iter()
+                .map(|flow| FlowLine { nodes: None, flow })
+                .collect();
+            Ok(rows::text(&rows, wrap::columns()) + &rows::remark(left_out))
+        }
+        Err(error) => Err(absent::explain(error, &options.state).await),
+    }
+}
+
+async fn listed(options: &FlowListOptions, pins: &PinRoot) -> Result<FlowsDocument, DatapathError> {
+    let found = flow_table::read(pins)?;
+    let names = if options.no_names {
+        ResolvedNames::new()
+    } else {
+        names(&options.state.state_dir, &found).await
+    };
+    let mut devices = DeviceNames::default();
+    let listed = found
+        .into_iter()
+        .map(|row| ListedFlow::new(NamedFlow::new(row, &mut devices), &names));
+    let mut flows: Vec<_> = listed
+        .filter(|flow| options.filter.takes_row(&flow.flow.flow, &flow.ends()))
+        .collect();
+    let left_out = flows
+        .len()
+        .saturating_sub(options.rows.unwrap_or(usize::MAX));
+    flows.truncate(flows.len() - left_out);
+    Ok(FlowsDocument { flows, left_out })
+}
+
+/// The names of all ends, as the agent answers them. Without an agent there are addresses.
+async fn names(state_dir: &Path, flows: &[FlowRow]) -> ResolvedNames {
+    let ends = |row: &FlowRow| {
+        [
+            row.source,
+            row.destination,
+            row.out_source,
+            row.out_destination,
+        ]
+    };
+    let addresses: BTreeSet<_> = flows.iter().flat_map(ends).map(|end| end.ip()).collect();
+    let addresses: Vec<_> = addresses.into_iter().collect();
+    ask_names(state_dir, &addresses)
+        .await
+        .unwrap_or_else(|error| {
+            // A closed standard error must not make the command fail.
+            drop(writeln!(
+                io::stderr(),
+                "names are not known, because the agent does not answer: {error}"
+            ));
+            ResolvedNames::new()
+        })
+}
