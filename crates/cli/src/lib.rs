@@ -10,16 +10,10 @@
 //! error, as flanneld does. Wrong usage exits with 64 and lists every mistake at once.
 
 mod bugtool;
-mod cleanup;
-mod connectivity;
-mod docker_opts;
 mod exit_status;
 mod generate;
-mod install;
-mod lease;
 mod manual;
 mod plugin;
-mod prepare;
 
 #[cfg(test)]
 mod documents;
@@ -36,13 +30,13 @@ use std::{
 };
 
 use clap::{CommandFactory as _, FromArgMatches, Parser, Subcommand};
-use flannel_cluster_commands as cluster;
+use flannel_cluster_commands::{self as cluster, connectivity, lease};
 pub use flannel_command::Answer;
-use flannel_host::words::count;
 use flannel_node_commands::{
     check, datapath, explain, flows, guard, maps, monitor, status, top, udp,
 };
 use flannel_options::{RunFlags, RunOptions, go_style};
+use flannel_setup_commands::{cleanup, docker_opts, install, prepare};
 
 pub use self::exit_status::{CommandExit, EXIT_STATUSES, WRONG_USAGE};
 
@@ -129,7 +123,7 @@ impl Once {
             Self::Monitor(options) => monitor::run(options).await.map(Answer::from),
             Self::Top(options) => top::run(options).await,
             Self::Cluster(command) => cluster::run(command).await,
-            Self::Connectivity(command) => connectivity::run(command).await,
+            Self::Connectivity(command) => connectivity::run(command, options_of_agent).await,
             Self::Lease(command) => lease::run(command).await,
             Self::Cleanup(options) => cleanup::run(options).await.map(Answer::from),
             Self::Prepare(options) => Ok(prepare::run(options)?.into()),
@@ -236,6 +230,18 @@ pub fn parse(
         to_stderr: stop.to_stderr || as_flanneld,
         ..stop
     })
+}
+
+/// The options of an agent with these arguments and this environment; none if they are not those of
+/// an agent.
+fn options_of_agent(
+    arguments: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+) -> Option<Box<RunOptions>> {
+    match parse(arguments, environment) {
+        Ok(Command::Run(options)) => Some(options),
+        _ => None,
+    }
 }
 
 /// The subcommand that a name of this binary stands for.

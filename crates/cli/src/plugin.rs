@@ -7,9 +7,9 @@ use std::{
 };
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use flannel_cluster_commands::ClusterCommand;
+use flannel_cluster_commands::{ClusterCommand, connectivity::ConnectivityCommand};
 
-use super::{Command, Once, Stop, connectivity::ConnectivityCommand, exit_status, parsed};
+use super::{Command, Once, Stop, exit_status, parsed};
 
 const NAME: &str = "kubectl-flannel";
 

@@ -1,8 +1,11 @@
-//! `flannel-agent cluster`: all nodes at once, through the API server.
+//! The commands on all nodes: `cluster`, through the API server; `connectivity`, the test of the pod
+//! network; and `lease`, the leases in etcd.
 
 mod bugtool;
+pub mod connectivity;
 mod explain;
 mod flows;
+pub mod lease;
 mod status;
 mod top;
 

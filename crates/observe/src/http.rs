@@ -19,6 +19,7 @@ use flannel_host::{
     count::Count,
     port_holder::{PortKind, port_holder},
 };
+use flannel_metrics::listener_state::{ListenerState, SharedListeners};
 use flannel_status::ListenerStatus;
 use flannel_store::LogThrottle;
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
@@ -37,7 +38,6 @@ use self::{
 use crate::{
     connections::{Connections, RequestState},
     health::HealthRoutes,
-    listener_state::{ListenerState, SharedListeners},
 };
 
 /// Bytes of a request's head.

@@ -14,6 +14,7 @@ use flannel_document as document;
 use flannel_flows::history::{SharedHistory, TrafficHistory};
 use flannel_host::{count::Count, unix_socket};
 use flannel_logging::recent;
+use flannel_metrics::Metrics;
 use flannel_names::{NameResolver, ResolvedNames};
 use flannel_status::Status;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -24,10 +25,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{
-    connections::{Connections, LIMIT, Origin, RequestState},
-    metrics::Metrics,
-};
+use crate::connections::{Connections, LIMIT, Origin, RequestState};
 
 /// The longest request.
 const REQUEST: u64 = 4096;

@@ -33,14 +33,14 @@ use flannel_store::{etcd::EtcdOptions, kube::KubeOptions};
 use flannel_traffic::TrafficOptions;
 
 use self::check::Checks;
-pub use self::check::OptionMistake;
-pub use self::one_of::OneOf;
 pub use self::{
+    check::OptionMistake,
     datapath::{AttachMode, DatapathOptions},
     etcd::EtcdAccess,
     flows::FlowOptions,
-    listeners::Listeners,
+    listeners::{Listeners, TrafficSeries},
     log::LogOptions,
+    one_of::OneOf,
     paths::Paths,
 };
 

@@ -4,9 +4,17 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use clap::{ArgAction, Args};
 use flannel_common::traffic::PEER_TRAFFIC_MAX;
-use flannel_observe::metrics::TrafficSeries;
 
 use super::check::Checks;
+
+/// The series of single peers and pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrafficSeries {
+    /// The most peers with series.
+    pub peers: u32,
+    /// True if pods have series.
+    pub pods: bool,
+}
 
 /// The addresses at which the agent answers, and the series of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -35,14 +35,12 @@ use flannel_datapath::PinRoot;
 use flannel_echo::{Echo, EchoSetup, EchoSockets};
 use flannel_flows::history::SharedHistory;
 use flannel_host::{clock, count::Count, signals::Stop};
+use flannel_metrics::{Counts, Metrics, pulse::Pulse, readiness::Readiness, shared::SharedState};
 use flannel_names::{NameResolver, NameSources};
 use flannel_observe::{
-    health::{HealthRoutes, Readiness},
+    health::HealthRoutes,
     http::HttpServer,
-    metrics::{Counts, Metrics},
     notify::{ServiceManager, ServiceState},
-    pulse::Pulse,
-    shared::SharedState,
     socket::{self, Answers},
 };
 use flannel_options::RunOptions;

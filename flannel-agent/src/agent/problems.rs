@@ -5,7 +5,7 @@ use std::{future::pending, time::Duration};
 
 use flannel_host::clock;
 use flannel_iface::AddressInPods;
-use flannel_observe::shared::SharedState;
+use flannel_metrics::shared::SharedState;
 use flannel_status::{Problem, ProblemCode, Status};
 use flannel_store::{NodeReport, NodeReports};
 use tokio::{sync::watch, time::sleep};

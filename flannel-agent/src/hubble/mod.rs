@@ -18,8 +18,8 @@ use flannel_host::error_chain::chain;
 use flannel_hubble::{
     Demand, FlowRing, Listener, NodeFacts, ObserverService, Server, TlsFiles, peer::PeerAddresses,
 };
+use flannel_metrics::FlowCounts;
 use flannel_names::NameResolver;
-use flannel_observe::metrics::FlowCounts;
 use flannel_options::FlowOptions;
 use tokio::{runtime, sync::oneshot, time::sleep};
 

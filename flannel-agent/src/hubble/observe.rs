@@ -9,8 +9,8 @@ use flannel_flows::{
 };
 use flannel_host::error_chain::chain;
 use flannel_hubble::FlowRing;
+use flannel_metrics::FlowCounts;
 use flannel_names::NameResolver;
-use flannel_observe::metrics::FlowCounts;
 use tokio::{sync::watch, time::sleep};
 
 use super::convert::{self, MessageContext};

@@ -13,7 +13,7 @@ mod maps;
 use std::{collections::BTreeSet, env, fmt, fs, path::PathBuf};
 
 use flannel_common::reason::Reason;
-use flannel_observe::metrics::catalogue;
+use flannel_metrics::catalogue;
 
 /// A name that users rely on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,7 +68,7 @@ impl fmt::Display for Interface {
 }
 
 fn present() -> BTreeSet<Interface> {
-    let metric = |metric: &flannel_observe::metrics::Metric| {
+    let metric = |metric: &flannel_metrics::Metric| {
         Interface::new(
             "metric",
             "-",

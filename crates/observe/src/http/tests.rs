@@ -8,17 +8,18 @@ use std::{
 };
 
 use flannel_datapath::PinRoot;
+use flannel_metrics::{
+    Counts, Metrics,
+    pulse::Pulse,
+    readiness::{Readiness, STALE},
+    shared::SharedState,
+};
+use flannel_options::TrafficSeries;
 use flannel_status::{ModeStatus, Status};
 use tokio::sync::watch;
 
 use super::*;
-use crate::{
-    connections::{LIMIT, LOCAL, PER_SOURCE, REMOTE, REQUEST_LIMIT},
-    health::{Readiness, STALE},
-    metrics::{Counts, Metrics, TrafficSeries},
-    pulse::Pulse,
-    shared::SharedState,
-};
+use crate::connections::{LIMIT, LOCAL, PER_SOURCE, REMOTE, REQUEST_LIMIT};
 
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 

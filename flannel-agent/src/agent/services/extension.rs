@@ -6,8 +6,8 @@ use flannel_backends::Backend;
 use flannel_extension::{ExtensionCommands, NodeFacts, RouteWatchSetup};
 use flannel_host::family::Family;
 use flannel_iface::ExternalInterface;
+use flannel_metrics::shared::SharedState;
 use flannel_netlink::Netlink;
-use flannel_observe::shared::SharedState;
 use flannel_options::RunOptions;
 use flannel_store::{
     LeaseKey,

@@ -10,8 +10,8 @@ mod ipsec;
 mod udp;
 
 use flannel_iface::ExternalInterface;
+use flannel_metrics::shared::SharedState;
 use flannel_netlink::Netlink;
-use flannel_observe::shared::SharedState;
 use flannel_options::RunOptions;
 use flannel_store::{Changes, LeaseKey, LeaseSet};
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_observe::metrics::{Metric, catalogue};
+use flannel_metrics::{Metric, catalogue};
 use serde_json::{Value, json};
 
 use super::{super::docs::anchors, promtool::promtool};

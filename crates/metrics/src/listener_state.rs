@@ -22,7 +22,8 @@ impl SharedListeners {
             .collect()
     }
 
-    pub(super) fn add(&self, state: ListenerState) {
+    /// Adds a listener.
+    pub fn add(&self, state: ListenerState) {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -32,10 +33,11 @@ impl SharedListeners {
 
 /// One listener. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct ListenerState(Arc<Mutex<ListenerStatus>>);
+pub struct ListenerState(Arc<Mutex<ListenerStatus>>);
 
 impl ListenerState {
-    pub(super) fn new(purpose: &str, flags: &str, address: SocketAddr) -> Self {
+    /// A listener for a purpose, at the address that these flags name.
+    pub fn new(purpose: &str, flags: &str, address: SocketAddr) -> Self {
         Self(Arc::new(Mutex::new(ListenerStatus {
             purpose: purpose.to_owned(),
             address: address.to_string(),
@@ -44,11 +46,13 @@ impl ListenerState {
         })))
     }
 
-    pub(super) fn set_error(&self, error: Option<String>) {
+    /// Notes the error that keeps it from listening, or that there is none.
+    pub fn set_error(&self, error: Option<String>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).error = error;
     }
 
-    pub(super) fn status(&self) -> ListenerStatus {
+    /// What the status has of it.
+    pub fn status(&self) -> ListenerStatus {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -29,7 +29,7 @@ pub struct CleanupOptions {
 }
 
 /// Runs the command; the text to print.
-pub(super) async fn run(options: &CleanupOptions) -> anyhow::Result<String> {
+pub async fn run(options: &CleanupOptions) -> anyhow::Result<String> {
     let scope = CleanupScope {
         pins: options.pins.root(),
         state_dir: options.state.state_dir.clone(),

@@ -53,7 +53,7 @@ type DockerOption = (&'static str, String);
 
 /// Writes the file. It prints nothing; a route that another node's lease left over our subnet is an
 /// error.
-pub(super) async fn run(options: &DockerOptions) -> anyhow::Result<String> {
+pub async fn run(options: &DockerOptions) -> anyhow::Result<String> {
     let path = options.subnet_file.display();
     let text =
         fs::read_to_string(&options.subnet_file).with_context(|| format!("cannot read {path}"))?;

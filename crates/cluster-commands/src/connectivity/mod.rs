@@ -9,7 +9,6 @@ use std::{fs, net::IpAddr, time::Duration};
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use flannel_cluster::progress::Progress;
-use flannel_cluster_commands::ClusterAccess;
 use flannel_command::{Answer, NoResult, PrintOptions, StateOptions};
 use flannel_common::mode::Mode;
 use flannel_connectivity::{
@@ -22,8 +21,12 @@ use flannel_connectivity::{
 use flannel_host::duration;
 use flannel_options::OneOf;
 
+use crate::ClusterAccess;
+
 /// The port of test pods: outside the ranges of NodePorts and of ephemeral ports.
 const PORT: &str = "9473";
+
+pub use self::agent_options::ParseAgent;
 
 /// The subcommands of `connectivity`.
 #[derive(Debug, Subcommand)]
@@ -159,12 +162,12 @@ fn parse_mode(text: &str) -> Result<Mode, String> {
 }
 
 /// Runs the command.
-pub(super) async fn run(command: &ConnectivityCommand) -> anyhow::Result<Answer> {
+pub async fn run(command: &ConnectivityCommand, parse_agent: ParseAgent) -> anyhow::Result<Answer> {
     match command {
         ConnectivityCommand::Test(options) => test(options)
             .await
             .map_err(|error| error.context(NoResult("the connectivity test could not run"))),
-        ConnectivityCommand::Hosts(options) => Box::pin(hosts(options))
+        ConnectivityCommand::Hosts(options) => Box::pin(hosts(options, parse_agent))
             .await
             .map_err(|error| error.context(NoResult("the connectivity test could not run"))),
         ConnectivityCommand::Namespace => {
@@ -199,8 +202,8 @@ async fn test(options: &TestOptions) -> anyhow::Result<Answer> {
     Ok(answer(&report, options.print))
 }
 
-async fn hosts(options: &HostsOptions) -> anyhow::Result<Answer> {
-    let agent = agent_options::local_agent(&options.state.state_dir).await?;
+async fn hosts(options: &HostsOptions, parse_agent: ParseAgent) -> anyhow::Result<Answer> {
+    let agent = agent_options::local_agent(&options.state.state_dir, parse_agent).await?;
     let settings = HostSettings {
         name: options.name.clone().map_or_else(host_name, Ok)?,
         bridge: options.bridge.clone(),

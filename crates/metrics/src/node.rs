@@ -14,7 +14,7 @@ use super::{
     counts::{Counts, Displaced},
     page::{Page, length, number},
 };
-use crate::health::Readiness;
+use crate::readiness::Readiness;
 
 const MODES: [&str; 3] = ["kernel", "encap", "fast"];
 const GUARD_MODES: [&str; 3] = ["off", "audit", "enforce"];

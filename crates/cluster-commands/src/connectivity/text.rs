@@ -10,10 +10,8 @@ use flannel_connectivity::{
     plan::{Check, PairCheck},
     run::{ModeRun, TestReport, failure},
 };
-use flannel_host::words::first;
+use flannel_host::words::{count, first};
 use flannel_terminal::{color::Paint, table};
-
-use crate::count;
 
 /// Names of nodes and pairs that are listed.
 const NAMED: usize = 6;

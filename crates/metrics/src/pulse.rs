@@ -25,7 +25,7 @@ impl Pulse {
     }
 
     /// Creates a pulse whose last heartbeat was at `then`.
-    pub(super) fn last_seen(then: Instant) -> Self {
+    pub fn last_seen(then: Instant) -> Self {
         Self {
             since: then,
             last_ms: Arc::default(),

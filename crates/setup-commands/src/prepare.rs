@@ -55,7 +55,7 @@ pub struct PrepareOptions {
 }
 
 /// Runs the command; the text to print.
-pub(super) fn run(options: &PrepareOptions) -> anyhow::Result<String> {
+pub fn run(options: &PrepareOptions) -> anyhow::Result<String> {
     privileges::check()?;
     Ok(mount(options) + &set_sysctls(options))
 }

@@ -46,7 +46,7 @@ pub struct InstallOptions {
 }
 
 /// Runs the command. It prints what was decided on the way; nothing for a plain copy.
-pub(super) fn run(options: &InstallOptions) -> Result<String, FileError> {
+pub fn run(options: &InstallOptions) -> Result<String, FileError> {
     let InstallOptions {
         cni_plugins,
         bandwidth_from,

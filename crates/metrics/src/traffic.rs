@@ -21,15 +21,6 @@ use super::{
     page::{Page, number},
 };
 
-/// The series of single peers and pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TrafficSeries {
-    /// The most peers with series.
-    pub peers: u32,
-    /// True if pods have series.
-    pub pods: bool,
-}
-
 /// The traffic of a peer or a pod, by its label.
 pub(super) struct Labelled {
     pub(super) label: String,

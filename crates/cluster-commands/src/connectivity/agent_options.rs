@@ -7,10 +7,15 @@ use flannel_connectivity::hosts::LocalAgent;
 use flannel_observe::socket::{agent_process, ask_status};
 use flannel_options::RunOptions;
 
-use crate::{Command, parse};
+/// The options of an agent with these arguments and this environment; none if they are not those of
+/// an agent.
+pub type ParseAgent = fn(Vec<OsString>, Vec<(OsString, OsString)>) -> Option<Box<RunOptions>>;
 
 /// Finds the agent with this state directory.
-pub(super) async fn local_agent(state_dir: &Path) -> anyhow::Result<LocalAgent> {
+pub(super) async fn local_agent(
+    state_dir: &Path,
+    parse_agent: ParseAgent,
+) -> anyhow::Result<LocalAgent> {
     let none = || {
         format!(
             "no agent answers on this host (state directory {})",
@@ -18,7 +23,10 @@ pub(super) async fn local_agent(state_dir: &Path) -> anyhow::Result<LocalAgent> 
         )
     };
     let status = ask_status(state_dir).await.with_context(none)?;
-    let options = options_of(agent_process(state_dir).await.with_context(none)?)?;
+    let options = options_of(
+        agent_process(state_dir).await.with_context(none)?,
+        parse_agent,
+    )?;
     if options.kube.is_some() {
         bail!(
             "the agent of this host has its lease from Kubernetes: use `flannel-agent connectivity \
@@ -34,19 +42,19 @@ pub(super) async fn local_agent(state_dir: &Path) -> anyhow::Result<LocalAgent> 
 
 /// The options of a running agent, read from its command line and environment as it read them
 /// itself: the endpoints, certificates and passwords need not be given again.
-fn options_of(process: i32) -> anyhow::Result<RunOptions> {
+fn options_of(process: i32, parse_agent: ParseAgent) -> anyhow::Result<RunOptions> {
     let [arguments, environment] = [words(process, "cmdline")?, words(process, "environ")?];
     let variables = environment.into_iter().filter_map(|word| {
         let text = word.into_string().ok()?;
         let (name, value) = text.split_once('=')?;
         Some((name.into(), value.into()))
     });
-    match parse(arguments, variables) {
-        Ok(Command::Run(options)) => Ok(*options),
-        _ => bail!(
+    let options = parse_agent(arguments, variables.collect()).with_context(|| {
+        format!(
             "process {process} answers as the agent, and its command line is not one of an agent"
-        ),
-    }
+        )
+    })?;
+    Ok(*options)
 }
 
 fn words(process: i32, file: &str) -> anyhow::Result<Vec<OsString>> {
@@ -72,6 +80,9 @@ mod tests {
             words(pid, "cmdline").expect("words"),
             std::env::args_os().collect::<Vec<_>>()
         );
-        assert!(options_of(pid).is_err(), "a test program is no agent");
+        assert!(
+            options_of(pid, |_, _| None).is_err(),
+            "a test program is no agent"
+        );
     }
 }

@@ -71,7 +71,7 @@ pub struct ReleaseOptions {
 
 /// Adds the flags of etcd that the environment has, under the names of the agent's own variables.
 /// The line wins, and an empty variable is an unset one.
-pub(super) fn read_environment(
+pub fn read_environment(
     args: &mut Vec<OsString>,
     env: impl IntoIterator<Item = (OsString, OsString)>,
 ) {
@@ -95,7 +95,7 @@ pub(super) fn read_environment(
 }
 
 /// Runs the command.
-pub(super) async fn run(command: &LeaseCommand) -> anyhow::Result<Answer> {
+pub async fn run(command: &LeaseCommand) -> anyhow::Result<Answer> {
     let answer = match command {
         LeaseCommand::List(options) => list(options).await,
         LeaseCommand::Show(options) => show(options).await.map(Answer::from),

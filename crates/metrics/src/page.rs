@@ -9,7 +9,7 @@ use prometheus::{
 };
 
 /// Its type, as a media type.
-pub(crate) const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The description of a metric, without its samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,10 +17,14 @@ mod echo;
 mod extension;
 mod flows;
 mod ipsec;
+pub mod listener_state;
 mod node;
 mod page;
 mod problems;
 mod process;
+pub mod pulse;
+pub mod readiness;
+pub mod shared;
 #[cfg(test)]
 mod tests;
 mod traffic;
@@ -34,18 +38,17 @@ use std::{
 
 use flannel_datapath::PinRoot;
 use flannel_flows::pod_traffic::{AllLinkCounters, link_counters};
+use flannel_options::TrafficSeries;
 use hyper::body::Bytes;
 use prometheus::process_collector::ProcessCollector;
 use tokio::{sync::Mutex, task::spawn_blocking};
 
-pub(crate) use self::page::MEDIA_TYPE;
 pub use self::{
     counts::{Counts, FlowCounts},
-    page::Metric,
-    traffic::TrafficSeries,
+    page::{MEDIA_TYPE, Metric},
 };
 use self::{flows::FlowCount, page::Page};
-use crate::{health::Readiness, shared::SharedState};
+use crate::{readiness::Readiness, shared::SharedState};
 
 /// An answer serves this long.
 const FRESH: Duration = Duration::from_secs(1);
@@ -96,7 +99,7 @@ impl Metrics {
 
     /// Returns the answer: a new one, or one that is at most a second old. `None` if it could not
     /// be put together; the log has the error.
-    pub(super) async fn answer(&self) -> Option<Bytes> {
+    pub async fn answer(&self) -> Option<Bytes> {
         // The guard moves into the work: the request may be gone before the work is done, and the
         // next request waits for it all the same.
         let mut last = Arc::clone(&self.last).lock_owned().await;
