@@ -6,7 +6,7 @@
 use std::{fmt::Write as _, path::PathBuf, sync::LazyLock};
 
 use anyhow::Context as _;
-use flannel_firewall::tools::tool;
+use flannel_firewall_tools::tool;
 use regex::Regex;
 
 use crate::PIECE_MAX;

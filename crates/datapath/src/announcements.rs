@@ -13,7 +13,7 @@ use std::{
 
 use aya::maps::{MapData, RingBuf};
 use flannel_common::{connection::Connection, maps::CONNECTIONS};
-use flannel_netlink::ConntrackTable;
+use flannel_netfilter::ConntrackTable;
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},

@@ -11,7 +11,7 @@ use flannel_host::{
     error_chain::chain,
     sysctl_record::{ChangedSysctl, SetError, SharedRecord},
 };
-use flannel_netlink::ConntrackTable;
+use flannel_netfilter::ConntrackTable;
 use ipnet::IpNet;
 use thiserror::Error;
 

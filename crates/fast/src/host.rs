@@ -6,7 +6,7 @@ use flannel_host::{
     kernel_types,
     sysctl_record::{self, ChangedSysctl},
 };
-use flannel_netlink::ConntrackTable;
+use flannel_netfilter::ConntrackTable;
 
 use super::settings::{
     Conntrack, ESTABLISHED, LIBERAL, REQUIREMENTS, UDP_TIMEOUTS, UdpTimeout, WindowChecks,

@@ -16,8 +16,7 @@
 //! rule by rule, and a rule is judged when it is read (`judge`). All are pure, except `nft`, `read`
 //! and `watch`.
 //!
-//! [`tools`] runs the tools and reads the forms in which they print rules. The agent uses it for
-//! its own rules, too.
+//! `flannel_firewall_tools` runs the tools and reads the forms in which they print rules.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +29,6 @@ mod read;
 mod recorded;
 mod saved;
 pub mod services;
-pub mod tools;
 mod watch;
 mod xtables;
 

@@ -1,5 +1,6 @@
 //! Reading the rules: nf_tables by netlink, tables of the legacy iptables by its tools.
 
+use flannel_firewall_tools::{legacy, tool};
 use flannel_host::family::Family;
 use tokio::task::spawn_blocking;
 
@@ -9,7 +10,6 @@ use super::{
     nft::NftSockets,
     saved::{BRIDGE, SavedReader},
 };
-use crate::tools::{legacy, tool};
 
 /// The table whose rules judge the first packet of a connection.
 const NAT: &str = "nat";

@@ -156,7 +156,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub(super) fn on(self, verb: Verb, object: impl fmt::Display) -> NetlinkError {
+    /// The error of a verb on an object, by this fault.
+    pub fn on(self, verb: Verb, object: impl fmt::Display) -> NetlinkError {
         NetlinkError {
             verb,
             object: object.to_string(),
@@ -164,7 +165,8 @@ impl Fault {
         }
     }
 
-    pub(super) fn errno(&self) -> Option<Errno> {
+    /// The number of the kernel's error, if it is one.
+    pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Refused { errno, .. } | Self::Socket(errno) => {
                 errno.raw_os_error().map(Errno::from_raw)

@@ -11,9 +11,8 @@
 #![forbid(unsafe_code)]
 
 mod address;
-mod attribute;
-mod conntrack;
-mod datagram;
+pub mod attribute;
+pub mod datagram;
 mod device_name;
 mod error;
 mod esp;
@@ -27,13 +26,10 @@ mod link;
 mod lookup;
 mod neighbour;
 mod nexthop;
-mod nfnetlink;
-mod nftables;
 mod reply;
 mod route;
 mod rule;
-mod socket;
-mod trace;
+pub mod socket;
 mod transport;
 mod tunnel_policy;
 mod veth;
@@ -50,7 +46,6 @@ use nix::errno::Errno;
 
 pub use self::{
     address::{Address, AddressFlags, AddressKey, AddressScope},
-    conntrack::ConntrackTable,
     device_name::{DeviceName, device_name},
     error::{Fault, NetlinkError, Verb},
     esp::TunnelAssociation,
@@ -62,13 +57,8 @@ pub use self::{
     lookup::{MatchedRoute, RouteAnswer, RouteHop, RouteQuery},
     neighbour::{Neighbour, NeighbourKey},
     nexthop::{Nexthop, NexthopId},
-    nftables::{Attributes, BaseChain, Expression, NftablesReader, NftablesSet, NftablesTable},
     route::{MAIN_TABLE, Route, RouteKey, RouteScope, RouteType, protocol},
     rule::{Dependence, Rule, RuleAction, RuleSelector, tunnel_depends_on},
-    trace::{
-        HeaderFingerprint, MatchedPackets, PacketTrace, TraceDirection, TraceEvent, TraceJudgement,
-        TraceStep, TraceVerdict, TracedFlow, TracedTuple, is_trace_table,
-    },
     tunnel_policy::{PolicyDirection, TunnelPolicy, TunnelPolicyKey},
     veth::VethSpec,
     vxlan::{VxlanInfo, VxlanSpec},
@@ -119,7 +109,8 @@ fn spawn<T: Message>(socket: netlink_sys::TokioSocket) -> Transport<T> {
     Transport::spawn(socket)
 }
 
-fn open<T>(object: &str, open: impl FnOnce() -> io::Result<T>) -> Result<T, NetlinkError> {
+/// Opens a socket; `object` is its name in the error.
+pub fn open<T>(object: &str, open: impl FnOnce() -> io::Result<T>) -> Result<T, NetlinkError> {
     open().map_err(|error| Fault::Socket(error).on(Verb::Open, object))
 }
 

@@ -40,7 +40,7 @@ pub(super) fn for_requests(protocol: isize) -> io::Result<TokioSocket> {
 }
 
 /// Opens a socket that receives the multicast `groups` (`RTNLGRP_*`, `XFRMNLGRP_*`) of `protocol`.
-pub(super) fn for_events(protocol: isize, groups: &[u32]) -> io::Result<TokioSocket> {
+pub fn for_events(protocol: isize, groups: &[u32]) -> io::Result<TokioSocket> {
     let mut socket = TokioSocket::new(protocol)?;
     enlarge(&socket, EVENTS)?;
     let raw = socket.socket_mut();

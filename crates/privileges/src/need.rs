@@ -3,7 +3,7 @@
 use std::{fs, net::SocketAddr};
 
 use flannel_backends::ipsec;
-use flannel_firewall::tools::tool;
+use flannel_firewall_tools::tool;
 use flannel_options::RunOptions;
 use rustix::thread::CapabilitySet;
 

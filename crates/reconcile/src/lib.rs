@@ -17,7 +17,6 @@ mod entries;
 mod events;
 mod expiring;
 mod fast;
-pub mod host_sysctls;
 mod kernel_objects;
 pub mod leftovers;
 pub mod networks;
@@ -56,10 +55,10 @@ use flannel_backends::{
 use flannel_common::node::{FamilyConfig, NodeConfig};
 use flannel_fast::{ConntrackSysctls, Exclusions, Fast, FastScope};
 use flannel_host::{error_chain::chain, family::Family};
+use flannel_host_sysctls::Devices;
 use flannel_iface::ExternalInterface;
 use flannel_netlink::Netlink;
-use flannel_status::ChecksumOffloadStatus;
-use flannel_status::{Dirty, Repairs, UnreachableStatus};
+use flannel_status::{ChecksumOffloadStatus, Dirty, Repairs, UnreachableStatus};
 use flannel_store::{Changes, LeaseKey, config::TxChecksumOffload};
 use ipnet::IpNet;
 use leftovers::Leftovers;
@@ -72,8 +71,6 @@ use tunnels::Tunnels;
 use udp::UdpTunnel;
 use wireguard::WireguardDevices;
 pub use wireguard::WireguardFacts;
-
-use crate::host_sysctls::Devices;
 
 /// The agent's current view of the cluster.
 #[derive(Clone, Copy, Debug)]

@@ -18,6 +18,7 @@ use flannel_backends::{
 use flannel_common::{addr::Mac, node, program::Program};
 use flannel_datapath::{Hook, Maps};
 use flannel_host::{error_chain::chain, family::Family};
+use flannel_host_sysctls::Devices;
 use flannel_iface::{End, ExternalInterface};
 use flannel_netlink::{Link, Netlink, NetlinkError};
 use flannel_status::{Dirty, Repairs, UnreachableStatus};
@@ -32,7 +33,6 @@ use super::{
     turns::Turns,
     unreachable::NotMade,
 };
-use crate::host_sysctls::Devices;
 
 /// The settings with which a plane starts.
 #[derive(Clone, Copy, Debug)]

@@ -21,10 +21,10 @@ use flannel_host::{
     family::Family,
     sysctl_record::{Repair, SharedRecord},
 };
+use flannel_host_sysctls::HostSysctls;
 use flannel_inspect::cleanup::connections;
 use flannel_options::families;
 use flannel_privileges as privileges;
-use flannel_reconcile::host_sysctls::HostSysctls;
 use flannel_traffic::MasqueradeFamilies;
 
 /// The things to prepare, and their places.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use flannel_netlink::is_trace_table;
+use flannel_netfilter::is_trace_table;
 
 use super::wanted::Engine;
 

@@ -3,9 +3,9 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use flannel_firewall::tools::legacy;
+use flannel_firewall_tools::legacy;
 use flannel_host::family::Family;
-use flannel_netlink::{NftablesReader, NftablesTable};
+use flannel_netfilter::{NftablesReader, NftablesTable};
 use ipnet::IpNet;
 use tokio::task::spawn_blocking;
 

@@ -1,6 +1,6 @@
 //! Errors of the traffic rules.
 
-use flannel_firewall::tools::ToolError;
+use flannel_firewall_tools::ToolError;
 use flannel_netlink::NetlinkError;
 
 /// A rule or route that could not be read, written or removed.

@@ -10,8 +10,9 @@ use flannel_common::{
 };
 use flannel_echo::SharedEchoes;
 use flannel_fast::RuleChanges;
+use flannel_host_sysctls::HostSysctls;
 use flannel_netlink::KernelEvents;
-use flannel_reconcile::{Reconciler, host_sysctls::HostSysctls};
+use flannel_reconcile::Reconciler;
 use flannel_store::{
     LeaseAttrs, LeaseRequest, LeaseSet, NetworkAvailability, NodeReports, OptOuts, OwnLease,
     StoreEvent, SubnetManager, config::NetworkConfig,

@@ -11,9 +11,10 @@ use flannel_datapath::{
 use flannel_firewall::RuleLimit;
 use flannel_guard::Guard;
 use flannel_host::{error_chain::chain, sysctl};
+use flannel_host_sysctls::Looked;
 use flannel_metrics::{Counts, pulse::Pulse};
 use flannel_netlink::KernelEvent;
-use flannel_reconcile::{Bpf, Cluster, host_sysctls::Looked};
+use flannel_reconcile::{Bpf, Cluster};
 use flannel_status::Status;
 use flannel_store::{NodeSettings, OwnLease, StoreEvent, SubnetEnv};
 use flannel_traffic::WantedTraffic;

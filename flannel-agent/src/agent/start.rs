@@ -9,10 +9,10 @@ use flannel_datapath::memory_is_ample;
 use flannel_fast::RuleChanges;
 use flannel_firewall::Watch;
 use flannel_host::{error_chain::chain, family::Family, sysctl, sysctl_record::SharedRecord};
+use flannel_host_sysctls::HostSysctls;
 use flannel_metrics::{Counts, shared::SharedState};
 use flannel_netlink::Netlink;
 use flannel_options::RunOptions;
-use flannel_reconcile::host_sysctls::HostSysctls;
 use flannel_status::Status;
 use flannel_store::{
     LeaseKey, LeaseSet, StoreEvent, SubnetManager,

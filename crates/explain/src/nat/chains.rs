@@ -8,13 +8,14 @@ use std::{
     path::PathBuf,
 };
 
-use flannel_firewall::tools::{
+use flannel_firewall_tools::{
     ToolError, legacy,
     saved::{self, SavedLine},
     tool, words,
 };
 use flannel_host::family::Family;
-use flannel_netlink::{NetlinkError, NftablesReader, NftablesTable};
+use flannel_netfilter::{NftablesReader, NftablesTable};
+use flannel_netlink::NetlinkError;
 use tokio::task::spawn_blocking;
 
 /// The table.

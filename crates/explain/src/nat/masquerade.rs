@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use flannel_firewall::tools::listed::{ListedChain, ListedTable};
+use flannel_firewall_tools::listed::{ListedChain, ListedTable};
 use flannel_host::family::Family;
 use ipnet::IpNet;
 

@@ -11,10 +11,8 @@ mod masquerade;
 use std::{collections::BTreeMap, net::IpAddr};
 
 pub(super) use flannel_firewall::services::Service;
-use flannel_firewall::{
-    services::{self, without_port},
-    tools::tool::{self, ToolError},
-};
+use flannel_firewall::services::{self, without_port};
+use flannel_firewall_tools::tool::{self, ToolError};
 use flannel_host::family::Family;
 
 use self::chains::Lister;

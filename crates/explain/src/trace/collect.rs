@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flannel_netlink::{
+use flannel_netfilter::{
     HeaderFingerprint, TraceDirection, TraceEvent, TraceJudgement, TraceStep, TraceVerdict,
 };
 
@@ -180,7 +180,7 @@ impl MovingPacket {
 
 #[cfg(test)]
 mod tests {
-    use flannel_netlink::NftablesTable;
+    use flannel_netfilter::NftablesTable;
 
     use super::*;
 

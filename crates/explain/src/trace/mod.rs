@@ -2,7 +2,7 @@
 //!
 //! `run` begins the trace, collects its events and reads the texts of the rules. `collect`,
 //! `summary` and `replies` are pure. The rules that begin the trace are in a table that this
-//! process owns, so it is gone with the process ([`flannel_netlink::PacketTrace`]).
+//! process owns, so it is gone with the process ([`flannel_netfilter::PacketTrace`]).
 
 mod collect;
 mod document;

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use flannel_flows::rows::FlowRow;
-use flannel_netlink::{TracedFlow, TracedTuple};
+use flannel_netfilter::{TracedFlow, TracedTuple};
 
 use crate::{nat::ServiceAnswer, question::Question};
 

@@ -8,10 +8,12 @@ use std::{
 };
 
 use flannel_datapath::PinRoot;
-use flannel_firewall::{nft_family, tools::legacy};
+use flannel_firewall::nft_family;
+use flannel_firewall_tools::legacy;
 use flannel_flows::rows::{self, FlowRow};
 use flannel_host::family::Family;
-use flannel_netlink::{NetlinkError, NftablesReader, PacketTrace, TracedFlow};
+use flannel_netfilter::{NftablesReader, PacketTrace, TracedFlow, has_no_owned_tables};
+use flannel_netlink::NetlinkError;
 use tokio::time::timeout;
 
 use super::{collect::Collector, document::TraceReport, replies, summary, texts};
@@ -45,7 +47,7 @@ impl From<NetlinkError> for TraceError {
     fn from(error: NetlinkError) -> Self {
         match error {
             error if error.is_denied() => Self::Denied(error),
-            error if error.has_no_owned_tables() => Self::NoOwner(error),
+            error if has_no_owned_tables(&error) => Self::NoOwner(error),
             error => Self::Kernel(error),
         }
     }

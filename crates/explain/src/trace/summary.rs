@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use flannel_firewall::nft_family;
-use flannel_netlink::{TraceDirection, TraceJudgement, TraceVerdict};
+use flannel_netfilter::{TraceDirection, TraceJudgement, TraceVerdict};
 
 use super::{
     collect::PacketTrack,
@@ -119,7 +119,7 @@ fn verdict_text(verdict: &TraceVerdict) -> String {
 
 #[cfg(test)]
 mod tests {
-    use flannel_netlink::NftablesTable;
+    use flannel_netfilter::NftablesTable;
 
     use super::*;
 

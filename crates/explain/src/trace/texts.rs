@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use flannel_firewall::tools::{rule_texts, tool};
+use flannel_firewall_tools::{rule_texts, tool};
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 

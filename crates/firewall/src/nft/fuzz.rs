@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use flannel_netlink::{Attributes, Expression};
+use flannel_netfilter::{Attributes, Expression};
 
 use super::{
     keys,

@@ -15,7 +15,8 @@ mod sets;
 
 use std::collections::{BTreeSet, HashMap};
 
-use flannel_netlink::{NetlinkError, NftablesReader, NftablesTable, is_trace_table};
+use flannel_netfilter::{NftablesReader, NftablesTable, is_trace_table};
+use flannel_netlink::NetlinkError;
 
 pub use self::keys::family as nft_family;
 use self::{

@@ -4,7 +4,7 @@
 //! used: a comparison may limit the rule to some packets, all other uses name the field.
 //! Expressions that the catalogue does not have are named as unknown.
 
-use flannel_netlink::{Attributes, Expression};
+use flannel_netfilter::{Attributes, Expression};
 
 use super::{
     fields::{Headers, Span},

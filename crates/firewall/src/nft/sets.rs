@@ -2,7 +2,8 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use flannel_netlink::{Attributes, NetlinkError, NftablesReader, NftablesTable};
+use flannel_netfilter::{Attributes, NftablesReader, NftablesTable};
+use flannel_netlink::NetlinkError;
 
 use super::rule::{RuleReader, apply_verdict};
 use crate::model::HostRule;

@@ -78,8 +78,9 @@ fn modules<'a>(words: &[&'a str]) -> Vec<&'a str> {
 
 #[cfg(test)]
 mod tests {
+    use flannel_firewall_tools::words;
+
     use super::{super::labels, *};
-    use crate::tools::words;
 
     #[test]
     fn options_are_those_of_their_extensions() {

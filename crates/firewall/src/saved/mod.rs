@@ -5,16 +5,16 @@ mod iptables;
 
 use std::collections::BTreeSet;
 
-use super::{
-    catalogue::{Element, ElementFacts, ElementKind},
-    model::{ChainHook, Ruleset},
-};
-use crate::tools::{
+use flannel_firewall_tools::{
     saved::{self, SavedLine},
     words,
 };
 
 pub(super) use self::iptables::add_section;
+use super::{
+    catalogue::{Element, ElementFacts, ElementKind},
+    model::{ChainHook, Ruleset},
+};
 
 /// The family of bridges, which has its own forms.
 pub(super) const BRIDGE: &str = "bridge";

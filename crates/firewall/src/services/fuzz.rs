@@ -1,6 +1,6 @@
 //! Rules of any bytes: each is read as one of kube-proxy, and none ends the agent.
 
-use flannel_netlink::{Attributes, Expression};
+use flannel_netfilter::{Attributes, Expression};
 
 use super::rule::ServiceRule;
 use crate::nft::fuzz::seeds;

@@ -16,14 +16,14 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
+use flannel_firewall_tools::legacy;
 use flannel_host::family::Family;
-use flannel_netlink::NftablesTable;
+use flannel_netfilter::NftablesTable;
 
 use self::{
     read::{Chains, MapEntry, map_entries},
     rule::{ServiceRule, Target},
 };
-use crate::tools::legacy;
 
 /// The maps from addresses and ports to chains: of Services with endpoints, and of those without.
 const WITH: &str = "service-ips";

@@ -2,17 +2,16 @@
 
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf};
 
-use flannel_netlink::{Attributes, NetlinkError, NftablesReader, NftablesTable};
+use flannel_firewall_tools::{
+    saved::{self, SavedLine},
+    tool,
+};
+use flannel_netfilter::{Attributes, NftablesReader, NftablesTable};
+use flannel_netlink::NetlinkError;
 use tokio::task::spawn_blocking;
 
 use super::rule::{self, ServiceRule, Target};
-use crate::{
-    nft::rule::verdict_chain,
-    tools::{
-        saved::{self, SavedLine},
-        tool,
-    },
-};
+use crate::nft::rule::verdict_chain;
 
 /// The most rules that an answer may need. A Service has three for each endpoint.
 const RULES_MAX: usize = 1 << 16;

@@ -9,12 +9,12 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-use flannel_netlink::{Attributes, Expression};
+use flannel_firewall_tools::words;
+use flannel_netfilter::{Attributes, Expression};
 use ipnet::IpNet;
 
 use crate::{
     nft::rule::{bytes, register, verdict_chain},
-    tools::words,
     xtables,
 };
 

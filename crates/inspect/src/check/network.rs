@@ -9,7 +9,7 @@ use flannel_backends::{
 use flannel_common::{mode::Mode, node::NodeConfig, program::Program};
 use flannel_datapath::PinRoot;
 use flannel_fast::pods::PodReason;
-use flannel_firewall::tools::tool;
+use flannel_firewall_tools::tool;
 use flannel_host::family::Family;
 use flannel_iface::{AddressInPods, Host, IfaceOptions, select};
 use flannel_netlink::{Address, Link, MAIN_TABLE, Netlink, NetlinkError, Route, RouteKey};

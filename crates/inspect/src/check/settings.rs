@@ -9,8 +9,8 @@ use flannel_host::{
     sysctl,
     sysctl_record::{self, Record},
 };
+use flannel_host_sysctls as host_sysctls;
 use flannel_netlink::Link;
-use flannel_reconcile::host_sysctls;
 
 use super::{Finding, HostCode, network::is_flannels};
 

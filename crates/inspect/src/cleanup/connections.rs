@@ -8,7 +8,7 @@ use std::{
     net::IpAddr,
 };
 
-use flannel_netlink::ConntrackTable;
+use flannel_netfilter::ConntrackTable;
 use ipnet::IpNet;
 
 /// Of the network namespace of the calling thread.

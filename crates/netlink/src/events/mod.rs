@@ -19,28 +19,27 @@ mod nftables;
 #[cfg(test)]
 mod properties;
 
+use std::{io, net::IpAddr};
+
 use flannel_common::addr::Mac;
 use netlink_packet_xfrm::{XFRMNLGRP_EXPIRE, XFRMNLGRP_POLICY};
 use netlink_sys::{
-    AsyncSocket, AsyncSocketExt, TokioSocket,
+    TokioSocket,
     protocols::{NETLINK_ROUTE, NETLINK_XFRM},
 };
-use nix::errno::Errno;
 use rtnetlink::MulticastGroup;
-use std::{io, net::IpAddr};
 use tokio::sync::mpsc;
-use tracing::{error, warn};
+use tracing::error;
 
 pub use self::nftables::NftablesChanges;
 use super::{
-    Address, FdbKey, Link, NeighbourKey, NetlinkError, Nexthop, NexthopId, Route, RouteKey, open,
-    socket, unless_unsupported,
+    Address, FdbKey, Link, NeighbourKey, NetlinkError, Nexthop, NexthopId, Route, RouteKey,
+    datagram::{DATAGRAM, Read, receive},
+    open, socket, unless_unsupported,
 };
 
 /// Events between the task and the consumer.
 const QUEUE: usize = 4096;
-/// The kernel's largest message is 32 KiB.
-pub(super) const DATAGRAM: usize = 64 << 10;
 
 const ROUTE_GROUPS: [MulticastGroup; 10] = [
     MulticastGroup::Link,
@@ -190,55 +189,9 @@ async fn pump(route: TokioSocket, xfrm: Option<TokioSocket>, sender: mpsc::Sende
     }
 }
 
-/// The outcome of a wait for a datagram.
-pub(super) enum Read {
-    /// It is in the buffer.
-    Datagram,
-    /// Datagrams were lost.
-    Lost,
-}
-
 async fn receive_if_any(socket: Option<&TokioSocket>, buffer: &mut Vec<u8>) -> io::Result<Read> {
     match socket {
         Some(socket) => receive(socket, buffer).await,
         None => std::future::pending().await,
     }
-}
-
-/// Waits for a datagram. Cancel-safe: the socket keeps its data until the last await.
-pub(super) async fn receive(socket: &TokioSocket, buffer: &mut Vec<u8>) -> io::Result<Read> {
-    loop {
-        buffer.clear();
-        buffer.reserve(DATAGRAM);
-        match socket.recv_from(buffer).await {
-            // Only port 0 is the kernel.
-            Ok(sender) if sender.port_number() == 0 => return Ok(Read::Datagram),
-            Ok(_) => {}
-            Err(error) if is(&error, Errno::ENOBUFS) => {
-                warn!("netlink events were lost; everything has to be read back");
-                drain(socket, buffer)?;
-                return Ok(Read::Lost);
-            }
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// Empties the socket. Until it is empty the kernel goes on dropping events, and does not say so
-/// again (`NETLINK_S_CONGESTED` in [af_netlink.c, Linux
-/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/netlink/af_netlink.c)): what is read back
-/// before that may change unseen.
-fn drain(socket: &TokioSocket, buffer: &mut Vec<u8>) -> io::Result<()> {
-    loop {
-        buffer.clear();
-        match socket.socket_ref().recv(buffer, 0) {
-            Err(error) if is(&error, Errno::EAGAIN) => return Ok(()),
-            Err(error) if !is(&error, Errno::ENOBUFS) => return Err(error),
-            _ => {}
-        }
-    }
-}
-
-fn is(error: &io::Error, errno: Errno) -> bool {
-    error.raw_os_error() == Some(errno as i32)
 }

@@ -10,8 +10,11 @@ use netlink_packet_core::{NLA_TYPE_MASK, NetlinkBuffer, NlasIterator};
 use netlink_sys::{TokioSocket, protocols::NETLINK_NETFILTER};
 use tracing::error;
 
-use super::{DATAGRAM, Read, receive};
-use crate::{NetlinkError, datagram::messages, open, socket};
+use crate::{
+    NetlinkError,
+    datagram::{DATAGRAM, Read, messages, receive},
+    open, socket,
+};
 
 /// `NFNLGRP_NFTABLES`.
 const GROUP: u32 = 7;

@@ -1,6 +1,6 @@
 //! Traces of packets through rules, with nft as the oracle.
 
-use flannel_netlink::{
+use flannel_netfilter::{
     PacketTrace, TraceDirection, TraceEvent, TraceStep, TraceVerdict, TracedFlow, TracedTuple,
 };
 

@@ -12,7 +12,9 @@ mod transaction;
 
 use std::fmt::Write as _;
 
+use flannel_firewall_tools::tool;
 use ipnet::IpNet;
+use transaction::Place;
 
 pub(super) use self::tools::{Tool, Tools};
 use super::{
@@ -20,8 +22,6 @@ use super::{
     chain::Ours,
     rule::{Chains, Purpose},
 };
-use flannel_firewall::tools::tool;
-use transaction::Place;
 
 /// The chains that are read for the rules of a purpose: table, chain that leads to ours, our chain.
 pub(super) const fn chains_of(purpose: Purpose) -> (&'static str, [&'static str; 2]) {

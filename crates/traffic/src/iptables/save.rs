@@ -1,7 +1,8 @@
 //! Reads our chain from the output of `iptables-save` and `iptables -S`. Pure.
 
+use flannel_firewall_tools::saved::{self, SavedLine};
+
 use super::{TrafficError, transaction::Place};
-use flannel_firewall::tools::saved::{self, SavedLine};
 
 /// Our chain in one table, and the rules that lead to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use std::{fmt, path::PathBuf};
 
-use flannel_firewall::tools::{
+use flannel_firewall_tools::{
     ToolError, legacy,
     saved::{self, SavedLine},
     tool,

@@ -8,11 +8,11 @@ mod transaction;
 
 use std::path::PathBuf;
 
+use flannel_firewall_tools::{ToolError, listed::ListedTable, tool};
 use flannel_host::family::Family;
 use ipnet::IpNet;
 
 use super::{TrafficError, chain::Ours, rule::Chains};
-use flannel_firewall::tools::{ToolError, listed::ListedTable, tool};
 
 /// The command.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The input of `nft -f -` that brings our table into the desired state. Pure.
 
-use flannel_firewall::tools::listed::{ListedChain, ListedTable};
+use flannel_firewall_tools::listed::{ListedChain, ListedTable};
 use flannel_host::family::Family;
 use ipnet::IpNet;
 

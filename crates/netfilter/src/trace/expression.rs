@@ -3,8 +3,9 @@
 //! Numbers are those of [include/uapi/linux/netfilter/nf_tables.h, Linux
 //! 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/netfilter/nf_tables.h).
 
+use flannel_netlink::attribute::{attribute, octets};
+
 use super::flow::TracedTuple;
-use crate::attribute::{attribute, octets};
 
 /// `NLA_F_NESTED`.
 const NESTED: u16 = 1 << 15;

@@ -19,6 +19,7 @@ mod transaction;
 use std::{io, time::Duration};
 
 use flannel_host::family::Family;
+use flannel_netlink::{Fault, NetlinkError, Verb, attribute::attribute};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 use nix::{
@@ -31,12 +32,7 @@ use nix::{
 
 pub use self::attributes::Attributes;
 pub(crate) use self::transaction::Transaction;
-use crate::{
-    NetlinkError,
-    attribute::attribute,
-    error::{Fault, Verb},
-    nfnetlink::{FAMILY_HEADER, MESSAGE_HEADER, request},
-};
+use crate::nfnetlink::{FAMILY_HEADER, MESSAGE_HEADER, request};
 
 /// `NFNL_SUBSYS_NFTABLES`, the upper byte of a message type.
 pub(crate) const SUBSYSTEM: u16 = 10 << 8;

@@ -5,6 +5,7 @@
 
 use std::io;
 
+use flannel_netlink::{Fault, NetlinkError, Verb, attribute::attribute};
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
 use netlink_sys::{Socket, protocols::NETLINK_NETFILTER};
 use nix::sys::{
@@ -17,9 +18,7 @@ use super::{
     flow::{TraceDirection, TracedFlow, TracedTuple},
 };
 use crate::{
-    NetlinkError, NftablesReader, NftablesTable,
-    attribute::attribute,
-    error::{Fault, Verb},
+    NftablesReader, NftablesTable,
     nftables::{SILENCE, Transaction},
 };
 

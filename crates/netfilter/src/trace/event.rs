@@ -4,12 +4,12 @@
 //! and for the policy of a base chain (`nft_trace_notify()` in [net/netfilter/nf_tables_trace.c,
 //! Linux 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/nf_tables_trace.c)).
 
+use flannel_netlink::datagram::messages;
 use netlink_packet_core::NetlinkBuffer;
 
 use super::{fingerprint::HeaderFingerprint, flow::TraceDirection, table::OwnChain};
 use crate::{
     NftablesTable,
-    datagram::messages,
     nfnetlink::FAMILY_HEADER,
     nftables::{Attributes, SUBSYSTEM},
 };

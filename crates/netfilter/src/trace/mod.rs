@@ -17,6 +17,11 @@ mod table;
 
 use std::{collections::VecDeque, fmt};
 
+use flannel_netlink::{
+    Fault, NetlinkError, Verb,
+    datagram::{DATAGRAM, Read, receive},
+    open, socket,
+};
 use netlink_sys::{AsyncSocket as _, TokioSocket, protocols::NETLINK_NETFILTER};
 use nix::errno::Errno;
 
@@ -27,12 +32,7 @@ pub use self::{
     flow::{TraceDirection, TracedFlow, TracedTuple},
     table::is_trace_table,
 };
-use crate::{
-    NetlinkError, NftablesReader,
-    error::{Fault, Verb},
-    events::{DATAGRAM, Read, receive},
-    open, socket,
-};
+use crate::NftablesReader;
 
 /// `NFNLGRP_NFTRACE`.
 const GROUP: u32 = 9;
@@ -69,7 +69,7 @@ impl PacketTrace {
     ///
     /// # Errors
     /// The kernel refuses: this process has no `CAP_NET_ADMIN`, or the kernel has no owned tables
-    /// (then [`NetlinkError::has_no_owned_tables`]).
+    /// (then [`has_no_owned_tables`]).
     pub fn start(flow: &TracedFlow) -> Result<Option<Self>, NetlinkError> {
         let Some(reader) = NftablesReader::open()? else {
             return Ok(None);
@@ -138,11 +138,9 @@ impl PacketTrace {
     }
 }
 
-impl NetlinkError {
-    /// True if a trace did not begin because the kernel has no tables with an owner: Linux before
-    /// 5.12 refuses the flag (`nf_tables_newtable()` in [net/netfilter/nf_tables_api.c, Linux
-    /// 5.10](https://elixir.bootlin.com/linux/v5.10/source/net/netfilter/nf_tables_api.c)).
-    pub fn has_no_owned_tables(&self) -> bool {
-        self.verb == Verb::Create && matches!(self.errno(), Some(Errno::EINVAL | Errno::EOPNOTSUPP))
-    }
+/// True if a trace did not begin because the kernel has no tables with an owner: Linux before 5.12
+/// refuses the flag (`nf_tables_newtable()` in [net/netfilter/nf_tables_api.c, Linux
+/// 5.10](https://elixir.bootlin.com/linux/v5.10/source/net/netfilter/nf_tables_api.c)).
+pub fn has_no_owned_tables(error: &NetlinkError) -> bool {
+    error.verb == Verb::Create && matches!(error.errno(), Some(Errno::EINVAL | Errno::EOPNOTSUPP))
 }

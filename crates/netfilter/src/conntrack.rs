@@ -10,6 +10,7 @@ use flannel_common::{
     addr::Addr,
     connection::{ACKNOWLEDGEMENT_KNOWN, Connection, LIBERAL},
 };
+use flannel_netlink::{attribute::attribute, datagram::messages};
 use ipnet::IpNet;
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
@@ -19,8 +20,6 @@ use nix::{
 };
 
 use crate::{
-    attribute::attribute,
-    datagram::messages,
     nfnetlink::{FAMILY_HEADER, request},
     nftables::Attributes,
 };

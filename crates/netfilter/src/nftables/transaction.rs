@@ -2,11 +2,12 @@
 
 use std::io;
 
+use flannel_netlink::{Fault, datagram::messages};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkBuffer};
 use netlink_sys::{Socket, SocketAddr};
 
 use super::{DATAGRAM, ERROR, SILENCE, SUBSYSTEM, ended};
-use crate::{datagram::messages, error::Fault, nfnetlink::request};
+use crate::nfnetlink::request;
 
 /// `NFNL_MSG_BATCH_BEGIN` and `NFNL_MSG_BATCH_END`.
 const BEGIN: u16 = 16;
