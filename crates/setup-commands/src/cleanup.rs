@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use flannel_cleanup::{self as cleanup, CleanupScope, When};
 use flannel_command::{PinOptions, StateOptions};
-use flannel_inspect::cleanup::{self, CleanupScope, When};
 
 /// The scope of the cleanup.
 #[derive(Debug, Args)]

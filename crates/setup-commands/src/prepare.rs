@@ -13,6 +13,7 @@ use std::{
 use anyhow::Context as _;
 use clap::{ArgAction, Args};
 use flannel_claims::state_dir::StateDir;
+use flannel_cleanup::connections;
 use flannel_command::{PinOptions, StateOptions};
 use flannel_datapath::bpffs;
 use flannel_fast::ConntrackSysctls;
@@ -22,7 +23,6 @@ use flannel_host::{
     sysctl_record::{Repair, SharedRecord},
 };
 use flannel_host_sysctls::HostSysctls;
-use flannel_inspect::cleanup::connections;
 use flannel_options::families;
 use flannel_privileges as privileges;
 use flannel_traffic::MasqueradeFamilies;

@@ -5,7 +5,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_inspect::cleanup::connections::{alive_by_netlink, alive_in_proc};
+use flannel_cleanup::connections::{alive_by_netlink, alive_in_proc};
 use flannel_tests::{
     Agent, Pair, eventually,
     fast::{Family, fast_pair},
