@@ -10,34 +10,16 @@
 pub mod connections;
 mod plan;
 mod running_agents;
+mod scope;
 mod sysctls;
 
-use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use flannel_claims::state_dir::StateDir;
-use flannel_datapath::PinRoot;
 use flannel_netlink::{Netlink, NetlinkError};
 use flannel_privileges as privileges;
 use plan::{Plan, PlanStep};
-pub use sysctls::When;
-
-/// The scope of a cleanup.
-#[derive(Clone, Debug)]
-pub struct CleanupScope {
-    /// The pins.
-    pub pins: PinRoot,
-    /// The state directory.
-    pub state_dir: PathBuf,
-    /// subnet.env, if it is to go too.
-    pub subnet_file: Option<PathBuf>,
-    /// Leave what stock flannel would use: devices, routes and rules.
-    pub keep_network: bool,
-    /// When sysctls are set back.
-    pub restore_sysctls: When,
-    /// Say what would be done, and do nothing.
-    pub dry_run: bool,
-}
+pub use scope::{CleanupScope, When};
 
 /// Cleans up; the text to print.
 pub async fn run(scope: &CleanupScope) -> anyhow::Result<String> {
@@ -52,7 +34,10 @@ pub async fn run(scope: &CleanupScope) -> anyhow::Result<String> {
     }
     let (netlink, _events) = Netlink::connect()?;
     let plan = Plan::make(scope, &netlink).await?;
-    let sysctls = || sysctls::plan(&scope.state_dir, scope.restore_sysctls, scope.keep_network);
+    let sysctls = || -> anyhow::Result<Vec<PlanStep>> {
+        let steps = sysctls::plan(&scope.state_dir, scope.restore_sysctls, scope.keep_network)?;
+        Ok(steps.into_iter().map(PlanStep::Sysctl).collect())
+    };
     if scope.dry_run {
         let steps: Vec<PlanStep> = [plan.steps, sysctls()?, plan.files].concat();
         return Ok(done_or_nothing(

@@ -26,7 +26,7 @@ use flannel_netlink::{
 use flannel_reconcile::networks;
 use flannel_traffic::removal::{self, Leftover};
 
-use crate::{CleanupScope, sysctls::SysctlStep};
+use crate::{scope::CleanupScope, sysctls::SysctlStep};
 
 /// The private key of WireGuard, where `--wireguard-key-file` does not say otherwise.
 const WIREGUARD_KEY: &str = "wgkey";

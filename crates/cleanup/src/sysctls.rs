@@ -12,20 +12,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::ValueEnum;
 use flannel_host::sysctl_record::{self, ChangedSysctl, Record};
 
-use super::{connections, plan::PlanStep};
-
-/// When sysctls are set back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum When {
-    /// Once conntrack lists no established TCP connection of a pod
-    #[default]
-    Unused,
-    /// Now: TCP connections of pods that were replayed break
-    Now,
-}
+use super::{connections, scope::When};
 
 /// A sysctl the agent changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +46,7 @@ pub(super) fn plan(
     state_dir: &Path,
     when: When,
     keep_network: bool,
-) -> anyhow::Result<Vec<PlanStep>> {
+) -> anyhow::Result<Vec<SysctlStep>> {
     let record = Record::load(state_dir)?;
     if record.changed().is_empty() {
         return Ok(Vec::new());
@@ -82,11 +71,11 @@ pub(super) fn plan(
         } else {
             fate(changed, now, None)
         };
-        Ok(PlanStep::Sysctl(SysctlStep {
+        Ok(SysctlStep {
             state_dir: state_dir.to_owned(),
             changed: changed.clone(),
             fate,
-        }))
+        })
     };
     // The last one first: what a setting needed before it was made is undone after it.
     record.changed().iter().rev().map(step).collect()

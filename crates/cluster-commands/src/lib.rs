@@ -1,5 +1,5 @@
-//! The commands on all nodes: `cluster`, through the API server; `connectivity`, the test of the pod
-//! network; and `lease`, the leases in etcd.
+//! The commands on all nodes: `cluster`, through the API server; `connectivity`, the test of the
+//! pod network; and `lease`, the leases in etcd.
 
 mod bugtool;
 pub mod connectivity;

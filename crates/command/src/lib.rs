@@ -1,5 +1,5 @@
-//! What commands have in common: their options and output formats, the answer with its exit code,
-//! and the words for a node without an agent.
+//! The parts that commands share: options, output formats, the answer with its exit code, and the
+//! words for a node without an agent.
 
 pub mod absent;
 pub mod choice;

@@ -1,7 +1,7 @@
-//! What a host can do (`check`), and what differs from the desired state (`diff`).
+//! A look at a node: the abilities of its host (`check`), and the differences from the desired state
+//! (`diff`).
 //!
-//! Needs no agent. What other nodes say of theirs is for the crate `cluster`, and what would happen
-//! to one packet for `explain`.
+//! Needs no agent. Other nodes are for the crate `cluster`, and the way of one packet for `explain`.
 
 pub mod check;
 pub mod diff;

@@ -22,7 +22,8 @@ macro_rules! topics {
 
         #[test]
         fn the_topics_are_those_of_the_sources() {
-            $crate::topics::compare(concat!(env!("CARGO_MANIFEST_DIR"), "/src/", $folder), $made, &[$($name),+]);
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/", $folder);
+            $crate::topics::compare(folder, $made, &[$($name),+]);
         }
     };
 }

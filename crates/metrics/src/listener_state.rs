@@ -51,7 +51,7 @@ impl ListenerState {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).error = error;
     }
 
-    /// What the status has of it.
+    /// The listener for the status.
     pub fn status(&self) -> ListenerStatus {
         self.0
             .lock()

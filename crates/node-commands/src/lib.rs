@@ -1,7 +1,7 @@
 //! The commands on one node: their options, and their output as text and as JSON.
 //!
-//! What they print is found by other crates (`explain`, `inspect`, `flows`, `top`), and none of it is
-//! judged here.
+//! Their answers are found by other crates (`explain`, `inspect`, `flows`, `top`), and not judged
+//! here.
 
 pub mod check;
 mod cloud;

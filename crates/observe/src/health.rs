@@ -1,4 +1,4 @@
-//! HTTP routes: health checks with flanneld's paths and texts, and [metrics](super::metrics).
+//! HTTP routes: health checks with flanneld's paths and texts, and [metrics](flannel_metrics).
 //!
 //! `/healthz` answers 200 while the main loop turns, and 503 when it has not for a minute, so that
 //! a liveness probe restarts an agent that hangs. flanneld answers 200 always. `/readyz` answers

@@ -15,7 +15,7 @@ pub enum OptionMistake {
         flag: &'static str,
         /// The value.
         value: String,
-        /// What the flag takes.
+        /// The values that the flag takes.
         expected: &'static str,
     },
     /// The value is a secret and is not quoted.

@@ -61,7 +61,7 @@ pub enum Mistake {
         origin: ValueOrigin,
         /// The value.
         value: String,
-        /// What the flag takes.
+        /// The values that the flag takes.
         expected: &'static str,
     },
     /// A flag of stock flannel that is not built.

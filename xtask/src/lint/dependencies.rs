@@ -12,8 +12,9 @@ use crate::workspace::{package_dirs, package_name};
 
 /// Direct dependencies of one package.
 const MOST: usize = 25;
-/// Packages that have more for now. The numbers may only fall.
-const MORE: [(&str, usize); 3] = [("flannel-agent", 46), ("flannel-cloud", 27), (TESTS, 28)];
+/// Packages that have more: the agent composes the others, the cloud's has the signatures of four
+/// clouds, and the last one is for tests. The numbers may only fall.
+const MORE: [(&str, usize); 3] = [("flannel-agent", 37), ("flannel-cloud", 27), (TESTS, 28)];
 /// The package whose dependencies are for its tests: all of its folder counts.
 const TESTS: &str = "flannel-tests";
 

@@ -1,7 +1,9 @@
-//! Import circles between the top-level modules of a crate: folders and files directly below `src`.
+//! Import circles between the files of a crate.
 //!
-//! Modules may import each other in one direction only, so that a crate can be read, and split,
-//! from the ground up. Tests (`#[cfg(test)]`, files and folders named `tests`) may import anything.
+//! Files may import each other in one direction only, so that a crate can be read, and split, from
+//! the ground up. A file imports the one that defines an item which its product code names; a
+//! re-export is followed to there, and is not an import itself. Tests (`#[cfg(test)]`, files and
+//! folders named `tests` or `testing`) may import anything.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,53 +12,212 @@ use std::{
 
 use anyhow::Context as _;
 
-use super::sources::{product_lines, rust_files, split_comment};
+use super::sources::{is_test, product_lines, rust_files, split_comment};
 
-/// The modules that each module imports.
-type Imports = BTreeMap<String, BTreeSet<String>>;
+/// The path of a module, or of an item, from the crate's root.
+type Names = Vec<String>;
+/// The files that each file imports, as modules.
+type Imports = BTreeMap<Names, BTreeSet<Names>>;
+
+/// One file, as a module.
+#[derive(Debug, Default)]
+struct Source {
+    /// The items that it uses.
+    used: BTreeSet<Names>,
+    /// The names that `use` gives to items of other modules.
+    given: BTreeMap<String, Names>,
+}
 
 /// Returns the import circles of a crate, each as its modules.
 pub(super) fn circles(src: &Path) -> anyhow::Result<Vec<Vec<String>>> {
-    let mut imports = Imports::new();
+    let mut texts = BTreeMap::new();
     for (file, text) in rust_files(src)? {
         let below = file.strip_prefix(src).context("a file of the crate")?;
-        let names: Vec<_> = below.iter().map(|name| name.to_string_lossy()).collect();
-        if names
-            .iter()
-            .any(|name| *name == "tests" || *name == "tests.rs")
-        {
-            continue;
+        if let Some(module) = module_of(below) {
+            texts.insert(module, code(&text));
         }
-        let module = names[0].trim_end_matches(".rs").to_owned();
-        let imported = imported_modules(&text)
-            .into_iter()
-            .filter(|name| *name != module);
-        imports.entry(module.clone()).or_default().extend(imported);
     }
-    Ok(circles_of(&imports))
+    Ok(circles_of(&imports(&texts)))
 }
 
-/// Returns the first segments of all paths that start with `crate::`.
-fn imported_modules(text: &str) -> BTreeSet<String> {
-    let code: Vec<_> = product_lines(text)
+/// The module of a file; none for tests, and for the binary of a library.
+fn module_of(below: &Path) -> Option<Names> {
+    let mut names: Names = below
+        .with_extension("")
+        .iter()
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect();
+    if names == ["main"] || is_test(below) {
+        return None;
+    }
+    names.pop_if(|last| last == "mod" || last == "lib");
+    Some(names)
+}
+
+/// The product code of a file, without comments.
+fn code(text: &str) -> String {
+    let lines = product_lines(text);
+    let code: Vec<&str> = lines
         .into_iter()
         .map(|(_, line)| split_comment(line).0)
         .collect();
-    let code = code.join("\n");
-    let mut modules = BTreeSet::new();
-    for (at, start) in code.match_indices("crate::") {
-        let is_word_before =
-            code[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_');
-        let path = &code[at + start.len()..];
-        if is_word_before {
-            continue;
-        }
-        match path.strip_prefix('{') {
-            Some(tree) => modules.extend(branches(tree).into_iter().filter_map(first_segment)),
-            None => modules.extend(first_segment(path)),
+    code.join("\n")
+}
+
+fn imports(texts: &BTreeMap<Names, String>) -> Imports {
+    let is_module = |names: &[String]| texts.contains_key(names);
+    let sources: BTreeMap<&Names, Source> = texts
+        .iter()
+        .map(|(module, text)| (module, source(module, text, &is_module)))
+        .collect();
+    sources
+        .iter()
+        .map(|(module, source)| {
+            let origins = source.used.iter().filter_map(|path| origin(&sources, path));
+            let others = origins.filter(|origin| origin != *module);
+            ((*module).clone(), others.collect())
+        })
+        .collect()
+}
+
+/// Reads a file: its `use` trees, and the paths in the rest of it.
+fn source(module: &Names, text: &str, is_module: &dyn Fn(&[String]) -> bool) -> Source {
+    let mut source = Source::default();
+    let (trees, rest) = use_trees(text);
+    for (is_shown, tree) in trees {
+        for (path, name) in leaves(&tree) {
+            let Some(path) = absolute(module, &path, is_module) else {
+                continue;
+            };
+            if !is_shown {
+                source.used.insert(path.clone());
+            }
+            source.given.insert(name, path);
         }
     }
-    modules
+    let used = paths(&rest).filter_map(|path| absolute(module, &path, is_module));
+    source.used.extend(used);
+    source
+}
+
+/// The module that defines an item.
+fn origin(sources: &BTreeMap<&Names, Source>, path: &[String]) -> Option<Names> {
+    let (mut path, mut seen) = (path.to_vec(), BTreeSet::new());
+    loop {
+        let length = (0..=path.len())
+            .rev()
+            .find(|length| sources.contains_key(&path[..*length].to_vec()))?;
+        let (module, rest) = path.split_at(length);
+        let given = rest
+            .first()
+            .and_then(|name| sources[&module.to_vec()].given.get(name));
+        match given {
+            Some(given) if seen.insert(path.clone()) => {
+                path = [given.as_slice(), &rest[1..]].concat();
+            }
+            _ => return Some(module.to_vec()),
+        }
+    }
+}
+
+/// The path from the crate's root; none for the paths of other crates.
+fn absolute(
+    module: &Names,
+    path: &[String],
+    is_module: &dyn Fn(&[String]) -> bool,
+) -> Option<Names> {
+    let (first, rest) = path.split_first()?;
+    match first.as_str() {
+        "crate" => Some(rest.to_vec()),
+        "self" => Some([module, rest].concat()),
+        "super" => {
+            let more = rest.iter().take_while(|name| *name == "super").count();
+            let base = module.len().checked_sub(1 + more)?;
+            Some([&module[..base], &rest[more..]].concat())
+        }
+        _ => {
+            let below = [module, path].concat();
+            is_module(&below[..=module.len()]).then_some(below)
+        }
+    }
+}
+
+/// Splits code into its `use` trees, true with those that are shown to others, and the rest.
+fn use_trees(text: &str) -> (Vec<(bool, String)>, String) {
+    let (mut trees, mut rest, mut lines) = (Vec::new(), String::new(), text.lines());
+    while let Some(line) = lines.next() {
+        let Some((before, first)) = line.split_once("use ") else {
+            rest += line;
+            rest.push('\n');
+            continue;
+        };
+        let before = before.trim();
+        if !before.is_empty() && !before.starts_with("pub") {
+            rest += line;
+            rest.push('\n');
+            continue;
+        }
+        let mut tree = first.to_owned();
+        while !tree.contains(';') {
+            let Some(line) = lines.next() else { break };
+            tree += line;
+        }
+        trees.push((!before.is_empty(), tree.replace(';', "")));
+    }
+    (trees, rest)
+}
+
+/// The items of a `use` tree, each with the name that it gets.
+fn leaves(tree: &str) -> Vec<(Names, String)> {
+    let tree = tree.trim();
+    let (path, group) = match tree.split_once('{') {
+        Some((path, group)) => (path, Some(group)),
+        None => (tree, None),
+    };
+    let (path, alias) = path.split_once(" as ").unwrap_or((path, ""));
+    let mut names: Names = path
+        .split("::")
+        .map(str::trim)
+        .filter(|name| !name.is_empty() && *name != "*")
+        .map(str::to_owned)
+        .collect();
+    if let Some(group) = group {
+        let below = branches(group).into_iter().flat_map(leaves);
+        return below
+            .map(|(path, name)| ([names.as_slice(), &path].concat(), name))
+            .map(|(path, name)| without_self(path, name))
+            .collect();
+    }
+    let last = names.last().cloned().unwrap_or_default();
+    let name = if alias.is_empty() {
+        &last
+    } else {
+        alias.trim()
+    };
+    let name = name.to_owned();
+    names.retain(|name| !name.is_empty());
+    vec![(names, name)]
+}
+
+/// `a::{self}` is `a`.
+fn without_self(mut path: Names, mut name: String) -> (Names, String) {
+    if path.len() > 1 && path.pop_if(|last| last == "self").is_some() && name == "self" {
+        name = path.last().cloned().unwrap_or_default();
+    }
+    (path, name)
+}
+
+/// The paths of several names in code.
+fn paths(code: &str) -> impl Iterator<Item = Names> {
+    let is_part = |character: char| character.is_alphanumeric() || "_:$".contains(character);
+    code.split(move |character| !is_part(character))
+        .map(|path| {
+            path.trim_matches(':')
+                .split("::")
+                .map(str::to_owned)
+                .collect()
+        })
+        .filter(|names: &Names| names.len() > 1)
 }
 
 /// Splits the inside of a use tree, up to its closing brace, at its own commas.
@@ -77,19 +238,8 @@ fn branches(tree: &str) -> Vec<&str> {
             _ => {}
         }
     }
+    branches.retain(|branch| !branch.trim().is_empty());
     branches
-}
-
-fn first_segment(path: &str) -> Option<String> {
-    let path = path.trim_start();
-    let end = path
-        .find(|character: char| !character.is_alphanumeric() && character != '_')
-        .unwrap_or(path.len());
-    let segment = &path[..end];
-    // Types and functions of the crate root are in no module.
-    segment
-        .starts_with(|first: char| first.is_ascii_lowercase())
-        .then(|| segment.to_owned())
 }
 
 /// Returns the sets of modules that reach each other.
@@ -100,24 +250,28 @@ fn circles_of(imports: &Imports) -> Vec<Vec<String>> {
         .collect();
     let mut circles = BTreeSet::new();
     for (module, others) in &reached {
-        let mut circle: Vec<_> = others
-            .iter()
-            .filter(|other| {
-                reached
-                    .get(other)
-                    .is_some_and(|back| back.contains(*module))
-            })
-            .cloned()
-            .collect();
+        let back = |other: &&Names| {
+            reached
+                .get(other)
+                .is_some_and(|back| back.contains(*module))
+        };
+        let circle: Vec<_> = others.iter().filter(back).map(shown).collect();
         if !circle.is_empty() && others.contains(*module) {
-            circle.sort();
             circles.insert(circle);
         }
     }
     circles.into_iter().collect()
 }
 
-fn reach(imports: &Imports, from: &str) -> BTreeSet<String> {
+fn shown(module: &Names) -> String {
+    if module.is_empty() {
+        "lib".to_owned()
+    } else {
+        module.join("::")
+    }
+}
+
+fn reach(imports: &Imports, from: &Names) -> BTreeSet<Names> {
     let mut reached = BTreeSet::new();
     let mut open = vec![from];
     while let Some(module) = open.pop() {
@@ -134,34 +288,62 @@ fn reach(imports: &Imports, from: &str) -> BTreeSet<String> {
 mod tests {
     use super::*;
 
+    fn names(path: &str) -> Names {
+        path.split("::")
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// The circles of files, each with its module and its text.
+    fn found(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+        let texts = files
+            .iter()
+            .map(|(module, text)| (names(module), code(text)))
+            .collect();
+        circles_of(&imports(&texts))
+    }
+
     #[test]
-    fn imports_are_found_in_trees_and_paths() {
-        let text = "use crate::{a, b::{c, d}, e::F, Root};\nlet x = crate::g::h(); // \
-            crate::i\nuse my_crate::j;\n\
-                    #[cfg(test)]\nmod tests { use crate::k; }";
+    fn a_circle_is_found_by_imports_and_by_paths() {
+        let a = ("a", "use crate::{b::{C, d as e}, f};");
+        assert!(found(&[("", "mod a;"), a, ("b", "fn g() {}")]).is_empty());
         assert_eq!(
-            imported_modules(text).into_iter().collect::<Vec<_>>(),
-            ["a", "b", "e", "g"]
+            found(&[("", ""), a, ("b", "fn g() { crate::a::h(); }")]),
+            [["a", "b"]]
+        );
+        assert_eq!(
+            found(&[("", ""), a, ("b", "use super::a::H;")]),
+            [["a", "b"]]
         );
     }
 
     #[test]
-    fn circles_are_the_modules_that_reach_each_other() {
-        let imports = |pairs: &[(&str, &str)]| {
-            let mut imports = Imports::new();
-            for (from, to) in pairs {
-                imports
-                    .entry((*from).to_owned())
-                    .or_default()
-                    .insert((*to).to_owned());
-                imports.entry((*to).to_owned()).or_default();
-            }
-            imports
-        };
-        assert!(circles_of(&imports(&[("a", "b"), ("b", "c"), ("a", "c")])).is_empty());
+    fn a_file_and_its_parent_are_a_circle_if_each_uses_the_other() {
+        let parent = ("a", "mod b;\npub struct S;\nfn f() { b::g(); }");
+        assert!(found(&[("", ""), parent, ("a::b", "fn g() {}")]).is_empty());
         assert_eq!(
-            circles_of(&imports(&[("a", "b"), ("b", "c"), ("c", "b"), ("d", "a")])),
-            [["b", "c"]]
+            found(&[("", ""), parent, ("a::b", "use super::S;")]),
+            [["a", "a::b"]]
         );
+    }
+
+    #[test]
+    fn a_re_export_leads_to_the_file_that_defines_the_item() {
+        let parent = ("a", "mod b;\nmod c;\npub use self::c::S;\nuse b::g;");
+        let child = (
+            "a::b",
+            "use super::S;\n#[cfg(test)]\nmod tests { use super::super::T; }",
+        );
+        assert!(found(&[("", ""), parent, child, ("a::c", "pub struct S;")]).is_empty());
+    }
+
+    #[test]
+    fn tests_and_the_paths_of_other_crates_do_not_count() {
+        assert_eq!(module_of(Path::new("a/tests.rs")), None);
+        assert_eq!(module_of(Path::new("a/mod.rs")), Some(names("a")));
+        assert_eq!(module_of(Path::new("lib.rs")), Some(names("")));
+        let other = ("a", "use flannel_b::x;\n// crate::b\nuse std::b;");
+        assert!(found(&[("", ""), other, ("b", "use crate::a;")]).is_empty());
     }
 }

@@ -4,6 +4,7 @@ mod dependencies;
 mod glossary;
 mod language;
 mod layers;
+mod size;
 pub(crate) mod sources;
 mod types;
 
@@ -139,8 +140,9 @@ fn bpf_checks(workspace: &Workspace, toolchain: &Toolchain) -> Vec<Check> {
 /// A check of the sources themselves, below the workspace's root.
 type SourceCheck = fn(&Path) -> anyhow::Result<()>;
 
-const SOURCE_CHECKS: [(&str, SourceCheck); 5] = [
+const SOURCE_CHECKS: [(&str, SourceCheck); 6] = [
     ("layers", layers),
+    ("size", size),
     ("dependencies", dependencies),
     ("types", types),
     ("language", language),
@@ -184,10 +186,18 @@ fn layers(root: &Path) -> anyhow::Result<()> {
     for name in crates(root)? {
         for circle in layers::circles(&root.join(&name).join("src"))? {
             found.push(format!(
-                "{name}: these modules import each other: {}",
+                "{name}: these files import each other: {}",
                 circle.join(", ")
             ));
         }
+    }
+    refuse(&found)
+}
+
+fn size(root: &Path) -> anyhow::Result<()> {
+    let mut found = Vec::new();
+    for name in crates(root)? {
+        found.extend(size::findings(&name, &root.join(&name).join("src"))?);
     }
     refuse(&found)
 }

@@ -23,6 +23,24 @@ pub(super) fn read(file: &Path) -> anyhow::Result<String> {
     fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))
 }
 
+/// Returns true for the files of tests below the sources of a crate, which their crate declares under `#[cfg(test)]` or under a
+/// feature for tests.
+pub(super) fn is_test(file: &Path) -> bool {
+    const TESTS: [&str; 7] = [
+        "tests",
+        "testing",
+        "fuzz",
+        "properties",
+        "recorded",
+        "schema",
+        "stable",
+    ];
+    let without = file.with_extension("");
+    without
+        .iter()
+        .any(|name| TESTS.iter().any(|test| name == *test))
+}
+
 /// Returns the numbered lines of a file, from 1, without the items of `#[cfg(test)]`. Relies on
 /// rustfmt: an item ends with a semicolon or brace at the indentation of its attribute.
 pub(super) fn product_lines(text: &str) -> Vec<(usize, &str)> {

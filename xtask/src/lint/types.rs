@@ -13,8 +13,8 @@ const ALLOWED: [(&str, &str, &str); 6] = [
     ("crates/store", "Liveness", STORES),
     ("crates/store", "Position", STORES),
     ("crates/store", "Problem", STORES),
-    ("flannel-agent", "SetOptions", VERBS),
-    ("flannel-agent", "ShowOptions", VERBS),
+    ("crates/node-commands", "SetOptions", VERBS),
+    ("crates/node-commands", "ShowOptions", VERBS),
 ];
 const STORES: &str = "etcd and Kubernetes have one each, with the same role";
 const VERBS: &str = "the options of the verb of this name, for each command that has it";
@@ -104,9 +104,9 @@ mod tests {
             judge("flannel-x", &files),
             ["flannel-x: Peer is defined in a.rs and b.rs"]
         );
-        let stale = judge("flannel-agent", &files[..1]);
+        let stale = judge("crates/node-commands", &files[..1]);
         assert!(
-            stale[0].starts_with("flannel-agent: SetOptions is defined once"),
+            stale[0].starts_with("crates/node-commands: SetOptions is defined once"),
             "{stale:?}"
         );
     }

@@ -1,4 +1,4 @@
-//! What tests of this crate and of commands have in common. Only for tests.
+//! Doubles and fixtures for the tests of this crate and of the commands. Only for tests.
 
 pub mod api_double;
 pub mod nodes;

@@ -4,7 +4,7 @@ use std::io;
 
 use flannel_status::{Problem, ProblemCode, Severity, Status};
 
-use super::{Finding, FindingCode, HostCode, Level};
+use super::{code::FindingCode, code::HostCode, finding::Finding, finding::Level};
 
 const TOPIC: &str = "agent";
 

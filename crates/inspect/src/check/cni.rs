@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::{Finding, HostCode};
+use super::{code::HostCode, finding::Finding};
 
 /// The plugins of flannel's own configuration, and the one that runtimes call for each pod.
 const PLUGINS: [&str; 4] = ["bridge", "host-local", "loopback", "portmap"];

@@ -5,7 +5,7 @@ use flannel_datapath::{JudgeFinder, PinRoot};
 use flannel_firewall::{PerPacket, Ruleset};
 use flannel_host::{error_chain::chain, words::first};
 
-use super::{Finding, HostCode};
+use super::{code::HostCode, finding::Finding};
 
 /// The number of chains that are named.
 const NAMED: usize = 5;

@@ -14,7 +14,7 @@ use flannel_privileges::{self as privileges, Privileges};
 use nix::sys::utsname::uname;
 use serde::Serialize;
 
-use super::{Finding, HostCode};
+use super::{code::HostCode, finding::Finding};
 
 /// The oldest kernel whose route look-ups report what the agent asks for.
 const OLDEST: (u32, u32) = (4, 13);

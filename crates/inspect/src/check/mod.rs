@@ -7,6 +7,7 @@
 mod agent;
 mod cni;
 mod code;
+mod finding;
 mod firewall;
 mod kernel;
 mod network;
@@ -19,7 +20,6 @@ mod topics;
 
 use std::{io, path::Path};
 
-use flannel_common::node::NodeConfig;
 use flannel_datapath::{PinRoot, maps::ConfigMap};
 use flannel_document::Document;
 use flannel_netlink::{Netlink, NetlinkError};
@@ -29,71 +29,12 @@ use serde::Serialize;
 
 pub use self::{
     code::{FindingCode, HostCode},
+    finding::{Finding, Level},
     kernel::Best,
 };
 
 /// The port of tunnels where nothing says otherwise.
 const DEFAULT_PORT: u16 = 8472;
-
-/// The level of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Level {
-    /// As it should be.
-    Ok,
-    /// Something is lost: speed, a mode, a convenience.
-    Warn,
-    /// Pods will not reach each other.
-    Fail,
-}
-
-/// One finding. The topics are an interface.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Finding {
-    /// The topic, such as `programs` or `mtu`.
-    #[cfg_attr(test, schemars(with = "topics::Topic"))]
-    pub topic: &'static str,
-    /// The kind; absent (`null`) where all is as it should be.
-    pub code: Option<FindingCode>,
-    /// The level.
-    pub level: Level,
-    /// The finding in words.
-    pub text: String,
-    /// The remedy; absent where there is nothing to do.
-    pub remedy: Option<String>,
-}
-
-impl Finding {
-    fn ok(topic: &'static str, text: impl Into<String>) -> Self {
-        Self {
-            topic,
-            code: None,
-            level: Level::Ok,
-            text: text.into(),
-            remedy: None,
-        }
-    }
-
-    fn warn(code: HostCode, text: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self::not_well(code, Level::Warn, text.into(), remedy.into())
-    }
-
-    fn fail(code: HostCode, text: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self::not_well(code, Level::Fail, text.into(), remedy.into())
-    }
-
-    fn not_well(code: HostCode, level: Level, text: String, remedy: String) -> Self {
-        Self {
-            topic: code.topic(),
-            code: Some(FindingCode::Host(code)),
-            level,
-            text,
-            remedy: Some(remedy),
-        }
-    }
-}
 
 /// The capabilities of a host and its obstacles to pod networking.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -138,7 +79,7 @@ pub async fn run(
             .filter(|_| network::is_flannels(link))
             .map(|vxlan| vxlan.port)
     });
-    let port = may_have_tunnel(pinned.as_ref()).then(|| port.unwrap_or(DEFAULT_PORT));
+    let port = network::may_have_tunnel(pinned.as_ref()).then(|| port.unwrap_or(DEFAULT_PORT));
     findings.extend(port.map(|port| rivals::look(&links, port)));
     findings.push(tools::look().await);
     findings.extend(firewall::look(port, best.mode()).await);
@@ -146,11 +87,6 @@ pub async fn run(
     findings.extend(cni::look());
     findings.extend(agent::look(agent));
     Ok(CheckReport { findings, best })
-}
-
-/// Returns true if tunnel packets may come and go here; true also if no configuration is pinned.
-fn may_have_tunnel(pinned: Option<&NodeConfig>) -> bool {
-    pinned.is_none_or(NodeConfig::has_tunnel)
 }
 
 #[cfg(test)]

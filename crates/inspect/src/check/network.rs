@@ -15,7 +15,7 @@ use flannel_iface::{AddressInPods, Host, IfaceOptions, select};
 use flannel_netlink::{Address, Link, MAIN_TABLE, Netlink, NetlinkError, Route, RouteKey};
 use ipnet::IpNet;
 
-use super::{Best, Finding, HostCode, may_have_tunnel};
+use super::{code::HostCode, finding::Finding, kernel::Best};
 
 /// A device that is named as flannel names its tunnels.
 pub(super) fn is_flannels(link: &Link) -> bool {
@@ -403,6 +403,11 @@ fn checksums(link: &Link) -> Option<Finding> {
              and the agent creates it again",
         )
     })
+}
+
+/// Returns true if tunnel packets may come and go here; true also if no configuration is pinned.
+pub(super) fn may_have_tunnel(pinned: Option<&NodeConfig>) -> bool {
+    pinned.is_none_or(NodeConfig::has_tunnel)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use flannel_common::mode::Mode;
 use flannel_datapath::{PinRoot, bpffs};
 use flannel_privileges::Privileges;
 
-use super::{Best, Finding, HostCode};
+use super::{code::HostCode, finding::Finding, kernel::Best};
 
 /// Checks that the programs can be pinned, and lowers `best` if not.
 pub(super) fn look(pins: &PinRoot, best: &mut Best) -> Finding {

@@ -5,7 +5,7 @@ use std::path::Path;
 use flannel_netlink::Link;
 use flannel_reconcile::rivals::{SocketOwners, owners_of_sockets};
 
-use super::{Finding, HostCode, network::is_flannels};
+use super::{code::HostCode, finding::Finding, network::is_flannels};
 
 /// The VNI where nothing says otherwise.
 const DEFAULT_VNI: u32 = 1;

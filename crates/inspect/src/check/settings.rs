@@ -12,7 +12,7 @@ use flannel_host::{
 use flannel_host_sysctls as host_sysctls;
 use flannel_netlink::Link;
 
-use super::{Finding, HostCode, network::is_flannels};
+use super::{code::HostCode, finding::Finding, network::is_flannels};
 
 pub(super) fn look(links: &[Link], state_dir: &Path) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Family::BOTH.into_iter().map(forwarding).collect();

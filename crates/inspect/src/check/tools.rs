@@ -2,7 +2,7 @@
 
 use flannel_traffic::{InstalledTools, installed_tools};
 
-use super::{Finding, HostCode};
+use super::{code::HostCode, finding::Finding};
 
 pub(super) async fn look() -> Finding {
     judge(installed_tools().await)

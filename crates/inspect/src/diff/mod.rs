@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::Context as _;
 use flannel_backends::carrier::CarryingDevice;
-use flannel_common::{addr::Mac, entry_state::EntryState, node::NodeConfig};
+use flannel_common::{addr::Mac, node::NodeConfig};
 use flannel_datapath::{
     DatapathError, PinRoot,
     ecmp_paths::PinnedEcmpPaths,
@@ -23,7 +23,6 @@ use flannel_document::Document;
 use flannel_host::family::Family;
 use flannel_netlink::{Link, Netlink, NetlinkError, Nexthop, NexthopId, Route, TunnelPolicyKey};
 use flannel_status::{PeerStatus, Status};
-use ipnet::IpNet;
 use serde::Serialize;
 
 pub use self::compare::{ComparedTable, Difference};
@@ -109,7 +108,7 @@ pub async fn read(pins: &PinRoot, status: Option<&Status>) -> anyhow::Result<Dif
     let expected = leased.unwrap_or_else(|| {
         maps.iter()
             .flat_map(|maps| &maps.peers)
-            .map(of_map)
+            .map(compare::of_map)
             .collect()
     });
     differences.extend(compare::kernel(&expected, &kernel, &config));
@@ -159,22 +158,6 @@ fn of_lease(peer: &PeerStatus) -> Option<Expected> {
         },
         way,
     })
-}
-
-fn of_map(peer: &PinnedPeer) -> Expected {
-    let PinnedPeer { subnet, entry, .. } = peer;
-    let way = match entry.word {
-        _ if entry.is_routed() => ExpectedWay::Routed,
-        word if word.has(EntryState::DIRECT) => ExpectedWay::Direct,
-        word if word.has(EntryState::PLAIN) => ExpectedWay::Plain,
-        _ => ExpectedWay::Kernel,
-    };
-    Expected {
-        subnet: *subnet,
-        vtep: entry.vtep.into(),
-        mac: entry.mac,
-        way,
-    }
 }
 
 /// Reads the neighbours and FDB entries of the tunnel devices, and the routes.
@@ -238,28 +221,6 @@ fn complete(route: Route, nexthops: &BTreeMap<NexthopId, Nexthop>) -> Route {
         },
         None => route,
     }
-}
-
-/// The networks of the families that are on.
-fn networks(config: &NodeConfig) -> Vec<(IpNet, u32)> {
-    let network = |family| {
-        let config = family_config(config, family);
-        let subnets = config
-            .subnet_count
-            .checked_next_power_of_two()
-            .filter(|count| *count != 0)?;
-        let length =
-            u32::from(family.bits()).checked_sub(config.subnet_shift + subnets.trailing_zeros())?;
-        Some((
-            IpNet::new(config.network.into(), u8::try_from(length).ok()?).ok()?,
-            config.tunnel_ifindex,
-        ))
-    };
-    Family::BOTH
-        .into_iter()
-        .filter(|family| family_config(config, *family).subnet_count != 0)
-        .filter_map(network)
-        .collect()
 }
 
 #[cfg(test)]

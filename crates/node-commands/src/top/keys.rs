@@ -27,7 +27,7 @@ pub struct Screen {
     pub is_paused: bool,
     /// Rows above the screen.
     pub offset: usize,
-    /// What a row must contain.
+    /// The text that a row must contain.
     pub filter: String,
     /// True if pods are shown in place of peers, where there are pods to show.
     pub shows_pods: bool,

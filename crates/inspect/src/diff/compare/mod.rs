@@ -20,8 +20,6 @@ use flannel_status::Status;
 use ipnet::IpNet;
 use serde::Serialize;
 
-use super::{networks, of_map};
-
 /// A table whose entries are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -396,3 +394,41 @@ fn route(oif: Option<u32>, gateway: Option<IpAddr>, onlink: bool) -> String {
 
 #[cfg(test)]
 mod tests;
+
+/// The networks of the families that are on.
+fn networks(config: &NodeConfig) -> Vec<(IpNet, u32)> {
+    let network = |family| {
+        let config = family_config(config, family);
+        let subnets = config
+            .subnet_count
+            .checked_next_power_of_two()
+            .filter(|count| *count != 0)?;
+        let length =
+            u32::from(family.bits()).checked_sub(config.subnet_shift + subnets.trailing_zeros())?;
+        Some((
+            IpNet::new(config.network.into(), u8::try_from(length).ok()?).ok()?,
+            config.tunnel_ifindex,
+        ))
+    };
+    Family::BOTH
+        .into_iter()
+        .filter(|family| family_config(config, *family).subnet_count != 0)
+        .filter_map(network)
+        .collect()
+}
+
+pub(super) fn of_map(peer: &PinnedPeer) -> Expected {
+    let PinnedPeer { subnet, entry, .. } = peer;
+    let way = match entry.word {
+        _ if entry.is_routed() => ExpectedWay::Routed,
+        word if word.has(EntryState::DIRECT) => ExpectedWay::Direct,
+        word if word.has(EntryState::PLAIN) => ExpectedWay::Plain,
+        _ => ExpectedWay::Kernel,
+    };
+    Expected {
+        subnet: *subnet,
+        vtep: entry.vtep.into(),
+        mac: entry.mac,
+        way,
+    }
+}
