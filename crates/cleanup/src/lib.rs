@@ -13,7 +13,6 @@ mod running_agents;
 mod scope;
 mod sysctls;
 
-
 use anyhow::{Context as _, bail};
 use flannel_claims::state_dir::StateDir;
 use flannel_netlink::{Netlink, NetlinkError};

@@ -5,12 +5,13 @@ use std::{fs, net::IpAddr};
 use flannel_backends::{
     TunnelSpec, UdpSpec, WireguardSpec,
     udp::UdpError,
-    wireguard::{self, Control, WireguardError},
+    wireguard::{self, Control},
 };
 use flannel_common::addr::Mac;
 use flannel_netlink::{Fault, IpipInfo, IpipSpec, Link, Netlink, NetlinkError, Verb, VxlanSpec};
 use flannel_store::Vtep;
 
+pub use super::device_error::DeviceError;
 use super::rivals;
 
 /// The tunnel device as it is.
@@ -25,73 +26,6 @@ pub struct Device {
     /// Our end of a VXLAN tunnel, as published. The device does not know if a NAT is in front of
     /// it. `None` for a device of another kind.
     pub vtep: Option<Vtep>,
-}
-
-/// A device that is not as it should be, and cannot be made so.
-#[derive(Debug, thiserror::Error)]
-pub enum DeviceError {
-    /// The kernel refused.
-    #[error(transparent)]
-    Netlink(#[from] NetlinkError),
-    /// It is a WireGuard device.
-    #[error(transparent)]
-    Wireguard(#[from] WireguardError),
-    /// It is that of the backend udp.
-    #[error(transparent)]
-    Udp(#[from] UdpError),
-    /// The kernel has no ipip devices.
-    #[error(
-        "this kernel has no ipip devices: load the module ipip (modprobe ipip), or use the backend \
-         vxlan"
-    )]
-    NoIpip(#[source] NetlinkError),
-    /// The kernel refuses its MTU.
-    #[error(
-        "{device} cannot have an MTU of {mtu} bytes, with the tunnel's headers the external \
-         interface carries less: \
-         lower Backend.MTU in the network configuration, or raise the MTU of the interface"
-    )]
-    MtuRefused {
-        /// The device.
-        device: String,
-        /// The MTU.
-        mtu: u32,
-        /// The kernel's error.
-        source: NetlinkError,
-    },
-    /// Another device or program has what it needs.
-    #[error(
-        "{owner}, and {device} cannot have it too: remove that, or choose another in the network \
-         configuration"
-    )]
-    Taken {
-        /// The owner, in words.
-        owner: String,
-        /// The device.
-        device: String,
-        /// The error without the owner.
-        source: Box<Self>,
-    },
-}
-
-impl DeviceError {
-    /// The kernel's error, where it is one.
-    pub(super) fn netlink(&self) -> Option<&NetlinkError> {
-        match self {
-            Self::Netlink(error) | Self::Wireguard(WireguardError::Netlink(error)) => Some(error),
-            Self::Taken { source, .. } => source.netlink(),
-            Self::MtuRefused { source, .. } => Some(source),
-            Self::Wireguard(_) | Self::Udp(_) | Self::NoIpip(_) => None,
-        }
-    }
-
-    /// Returns true if the same request may succeed later, without a change of the configuration.
-    pub fn is_temporary(&self) -> bool {
-        match self {
-            Self::Udp(error) => error.is_temporary(),
-            _ => self.netlink().is_some_and(NetlinkError::is_temporary),
-        }
-    }
 }
 
 /// Ensures that the device exists as described by `spec`, and is up. At start (`adopt_mac`) an

@@ -11,8 +11,10 @@
 //! other; a full read-back and an event take the same path.
 
 mod bpf;
+mod cluster;
 mod connected;
 pub mod device;
+mod device_error;
 mod entries;
 mod events;
 mod expiring;
@@ -25,9 +27,11 @@ mod ownership;
 mod peer_maps;
 mod peers;
 mod plane;
+mod plane_setup;
 pub mod rivals;
 mod state;
 pub mod tracker;
+mod tunnel_turns;
 mod tunnels;
 mod turns;
 mod udp;
@@ -45,6 +49,7 @@ use std::{
 };
 
 pub use bpf::Bpf;
+pub use cluster::Cluster;
 use device::Device;
 use flannel_backends::{
     Backend, OwnEnd,
@@ -59,28 +64,18 @@ use flannel_host_sysctls::Devices;
 use flannel_iface::ExternalInterface;
 use flannel_netlink::Netlink;
 use flannel_status::{ChecksumOffloadStatus, Dirty, Repairs, UnreachableStatus};
-use flannel_store::{Changes, LeaseKey, config::TxChecksumOffload};
+use flannel_store::{Changes, config::TxChecksumOffload};
 use ipnet::IpNet;
 use leftovers::Leftovers;
 use networks::NetworksRecord;
 use peer_maps::PeerMaps;
 pub use peers::SharedPeers;
 use plane::Plane;
-pub use plane::PlaneSetup;
+pub use plane_setup::PlaneSetup;
 use tunnels::Tunnels;
 use udp::UdpTunnel;
 use wireguard::WireguardDevices;
 pub use wireguard::WireguardFacts;
-
-/// The agent's current view of the cluster.
-#[derive(Clone, Copy, Debug)]
-pub struct Cluster {
-    /// Our own subnets.
-    pub own: LeaseKey,
-    /// True once the store has shown everything and the programs are loaded, or known to be absent,
-    /// so that unwanted objects may be removed.
-    pub in_sync: bool,
-}
 
 /// Desired and actual state.
 pub struct Reconciler {

@@ -10,7 +10,7 @@
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Instant};
 
 use flannel_backends::{
-    Backend, BackendError, Node, OwnEnd, PodNetwork, ProgramSet, TunnelSpec, TunnelUnderlay,
+    Backend, BackendError, Node, OwnEnd, ProgramSet, TunnelSpec, TunnelUnderlay,
     offload::{ChecksumDevice, Offloads},
     underlay::Underlay,
     usable_mtu,
@@ -24,28 +24,16 @@ use flannel_netlink::{Link, Netlink, NetlinkError};
 use flannel_status::{Dirty, Repairs, UnreachableStatus};
 
 use super::{
-    Cluster,
-    device::{self, Device, DeviceError},
+    cluster::Cluster,
+    device::{self, Device},
+    device_error::DeviceError,
     ownership::Ownership,
     peers::{Peers, SharedPeers},
+    plane_setup::PlaneSetup,
     state::FamilyState,
     tunnels::Tunnels,
     turns::Turns,
-    unreachable::NotMade,
 };
-
-/// The settings with which a plane starts.
-#[derive(Clone, Copy, Debug)]
-pub struct PlaneSetup {
-    /// The pod network.
-    pub network: PodNetwork,
-    /// Our end of the tunnel, as published; `None` where the backend has none.
-    pub end: Option<OwnEnd>,
-    /// Peers from which on IPv4 routes are made by nexthop objects.
-    pub nexthops_from: usize,
-    /// `Ok` if the unreachable route for the network is made, else the reason why it is not.
-    pub unreachable_route: Result<(), NotMade>,
-}
 
 /// Errors that keep a plane from its desired state.
 #[derive(Debug, thiserror::Error)]

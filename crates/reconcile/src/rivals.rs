@@ -10,10 +10,10 @@ use std::{
 };
 
 use flannel_backends::TunnelSpec;
-use flannel_netlink::{Link, Netlink, NetlinkError};
+use flannel_netlink::{Link, Netlink};
 use nix::errno::Errno;
 
-use super::device::DeviceError;
+use super::device_error::DeviceError;
 
 /// The UDP sockets of this network namespace.
 const TABLES: [&str; 2] = ["/proc/net/udp", "/proc/net/udp6"];
@@ -171,14 +171,6 @@ fn describe(pid: u32, dir: &Path) -> String {
     match fs::read_to_string(dir.join("comm")) {
         Ok(name) => format!("process {pid} ({})", name.trim_end().escape_debug()),
         Err(_) => format!("process {pid}"),
-    }
-}
-
-impl DeviceError {
-    /// The kernel's refusal of an object that another program has, if that is the error.
-    fn taken(&self) -> Option<&NetlinkError> {
-        let source = self.netlink()?;
-        matches!(source.errno(), Some(Errno::EEXIST | Errno::EADDRINUSE)).then_some(source)
     }
 }
 

@@ -9,7 +9,7 @@ use flannel_netlink::{Netlink, NetlinkError};
 use flannel_status::{Dirty, Repairs, UnreachableStatus};
 
 use super::{
-    PlaneSetup, entries::Entries, ownership::Ownership, peer_maps::PeerMaps,
+    entries::Entries, ownership::Ownership, peer_maps::PeerMaps, plane_setup::PlaneSetup,
     unreachable::UnreachableRoute,
 };
 

@@ -1,7 +1,7 @@
 //! The ends of tunnels that are more than a link: WireGuard devices, and the process of the backend
 //! udp. What the planes want of them is passed on by the kind of tunnel.
 
-use std::{collections::BTreeSet, time::Instant};
+use std::time::Instant;
 
 use flannel_backends::{
     Desired, Node, TunnelSpec, udp::SharedUdpStatus, wireguard::SharedWireguardPeers,
@@ -11,8 +11,8 @@ use flannel_netlink::Netlink;
 use flannel_status::Dirty;
 
 use super::{
-    device::{Device, DeviceError},
-    plane::Plane,
+    device::Device,
+    device_error::DeviceError,
     rivals,
     udp::UdpTunnel,
     wireguard::{WireguardDevices, WireguardFacts},
@@ -74,23 +74,6 @@ impl Tunnels {
         self.wireguard.clear_desired(device, family);
         if family == Family::V4 {
             self.udp.peers_mut().clear_desired();
-        }
-    }
-
-    /// Changes the tunnels whose planes have all processed their peers. A plane in error does not
-    /// delay its tunnel: its last desired state counts.
-    pub(super) async fn apply(&mut self, planes: &[Plane], in_sync: bool) {
-        let names: BTreeSet<String> = planes
-            .iter()
-            .map(|plane| plane.device_name().to_owned())
-            .collect();
-        for name in names {
-            let users = || planes.iter().filter(|plane| plane.device_name() == name);
-            if users().all(|plane| plane.is_complete() || plane.error().is_some()) {
-                let sweep = in_sync && users().all(Plane::is_complete);
-                self.wireguard.apply(&name, sweep).await;
-                self.udp.apply(sweep).await;
-            }
         }
     }
 

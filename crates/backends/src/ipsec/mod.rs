@@ -15,18 +15,16 @@ mod desired;
 mod error;
 mod names;
 mod ports;
+mod setup;
 mod shared;
 mod vici;
 mod worker;
 
-use std::{
-    net::IpAddr,
-    path::{Path, PathBuf},
-};
+use std::{net::IpAddr, path::Path};
 
 use flannel_netlink::Netlink;
-use flannel_store::{Changes, config::IpsecConfig};
-use ipnet::{IpNet, Ipv4Net};
+use flannel_store::Changes;
+use ipnet::IpNet;
 use tokio::sync::mpsc;
 
 pub use self::{
@@ -35,25 +33,13 @@ pub use self::{
     desired::{Ipsec, REQID, is_ours, policy_keys},
     error::IpsecError,
     names::IpsecEnd,
+    setup::IpsecSetup,
     shared::SharedIpsecStatus,
 };
 use self::{
     configuration::CharonFiles,
     worker::{IpsecRequest, IpsecWorker},
 };
-
-/// The parts of the configuration, and where the state goes.
-#[derive(Clone, Debug)]
-pub struct IpsecSetup {
-    /// The settings.
-    pub config: IpsecConfig,
-    /// The pod network.
-    pub network: Ipv4Net,
-    /// The program.
-    pub program: PathBuf,
-    /// The state, for the status and the metrics.
-    pub shared: SharedIpsecStatus,
-}
 
 /// The main loop's side of the task. The task ends with it; the process does not.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use flannel_status::ChecksumOffloadStatus;
 use flannel_store::config::TxChecksumOffload;
 
 use super::{
-    LostOffloaded, OffloadTrials, Offloads, checksum_alias::SwitchedOff, judge::TX_CHECKSUM,
+    LostOffloaded, OffloadTrials, Offloads, checksum_alias::SwitchedOff, feature::Feature,
 };
 
 /// One of our vxlan devices.
@@ -34,15 +34,6 @@ pub struct ChecksumDevice {
     pub index: u32,
     /// The interface index of the external interface.
     pub uplink: u32,
-}
-
-/// The state of the feature of one device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Feature {
-    /// `None` if the device cannot switch it, or if that is not known.
-    pub(super) is_on: Option<bool>,
-    /// By whom it was switched off, if that was an agent.
-    pub(super) switched_off: Option<SwitchedOff>,
 }
 
 /// A change of a device.
@@ -215,23 +206,6 @@ impl ChecksumOffload {
                 .or_else(|| followed.feature.reason(self.setting)),
         };
         self.devices.values().map(status).collect()
-    }
-}
-
-impl Feature {
-    fn reason(&self, setting: TxChecksumOffload) -> Option<String> {
-        match self.is_on {
-            Some(true) => None,
-            None if setting == TxChecksumOffload::Auto => None,
-            Some(false) => Some(self.switched_off.map_or_else(
-                || format!("{TX_CHECKSUM} was switched off by another program"),
-                |by| by.to_string(),
-            )),
-            None => Some(
-                "the kernel does not show the features of the device, or cannot switch this one"
-                    .to_owned(),
-            ),
-        }
     }
 }
 

@@ -20,6 +20,7 @@
 
 mod checksum;
 mod checksum_alias;
+mod feature;
 mod judge;
 mod trials;
 
@@ -29,15 +30,15 @@ use flannel_host::error_chain::chain;
 use flannel_netlink::{DeviceFeatures, EthtoolNetlink, KernelEvent, Link, Netlink, NetlinkError};
 use futures::future::join_all;
 
-use self::{
-    checksum::Feature,
-    checksum_alias::SwitchedOff,
-    judge::{TX_CHECKSUM, on_receipt, on_transmit},
-};
 pub use self::{
     checksum::{ChecksumDevice, ChecksumOffload},
     judge::OffloadSetting,
     trials::{LostOffloaded, OffloadTrials},
+};
+use self::{
+    checksum_alias::SwitchedOff,
+    feature::Feature,
+    judge::{TX_CHECKSUM, on_receipt, on_transmit},
 };
 
 /// The offload settings of devices, as last read.

@@ -6,7 +6,6 @@
 use flannel_common::mode::Mode;
 
 use super::{
-    ConfigWarning,
     access_keys::{self, ACCESS_KEYS, AccessKeys},
     aws_vpc::{self, AWS_VPC_KEYS, AwsVpcConfig},
     backend_kind::{BackendKind, BackendProperties},
@@ -16,9 +15,10 @@ use super::{
     gojson::Fields,
     ipip::{self, IPIP_KEYS, IpipConfig},
     ipsec::{self, IPSEC_KEYS, IpsecConfig},
+    mtu::mtu_of,
     tx_checksum_offload::{self, TxChecksumOffload},
     udp::{self, UDP_KEYS, UdpConfig},
-    warning::unknown_keys,
+    warning::{ConfigWarning, unknown_keys},
     wireguard::{self, WIREGUARD_KEYS, WireguardConfig},
 };
 
@@ -292,18 +292,6 @@ fn parse_mtu(fields: &Fields, ipv6: bool) -> Result<Option<u16>> {
             MIN_MTU,
             "a number of bytes, 118..=65535, or 0 for the external interface's MTU",
         )
-    }
-}
-
-/// `Backend.MTU`, with the least that the backend can serve; zero is as if it were absent.
-pub(super) fn mtu_of(fields: &Fields, least: u16, expected: &'static str) -> Result<Option<u16>> {
-    let mtu = fields
-        .expect::<u16>("MTU", expected)?
-        .filter(|mtu| *mtu != 0);
-    if mtu.is_some_and(|mtu| mtu < least) {
-        Err(fields.bad_value("MTU", expected))
-    } else {
-        Ok(mtu)
     }
 }
 

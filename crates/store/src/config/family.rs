@@ -5,12 +5,20 @@
 use ipnet::{Ipv4Net, Ipv6Net};
 
 use super::{
-    Cutting,
     error::{ConfigMistake, Result},
     findings::Findings,
     gojson::Fields,
     prefix::Prefix,
 };
+
+/// The party that cuts the pod network into the subnets of the nodes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cutting {
+    /// The agents, according to the `Subnet*` keys.
+    Ours,
+    /// An external allocator: the `Subnet*` keys are ignored, and any network is accepted.
+    Assigned,
+}
 
 /// A pod network, and the node subnets that may be leased from it.
 ///

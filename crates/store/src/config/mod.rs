@@ -17,6 +17,7 @@ mod findings;
 pub(crate) mod gojson;
 mod ipip;
 mod ipsec;
+mod mtu;
 mod node_mtu;
 mod prefix;
 mod tx_checksum_offload;
@@ -48,7 +49,12 @@ pub use self::{
     warning::ConfigWarning,
     wireguard::{WireguardConfig, WireguardMode},
 };
-use self::{family::Limits, findings::Findings, gojson::Fields, warning::unknown_keys};
+use self::{
+    family::{Cutting, Limits},
+    findings::Findings,
+    gojson::Fields,
+    warning::unknown_keys,
+};
 
 /// Every key flannel knows at the top level.
 const KEYS: &[&str] = &[
@@ -82,15 +88,6 @@ pub struct NetworkConfig {
     pub datapath: Option<Mode>,
     /// Settings in the text that are valid and have no effect.
     pub warnings: Vec<ConfigWarning>,
-}
-
-/// The party that cuts the pod network into the subnets of the nodes.
-#[derive(Clone, Copy, Debug)]
-enum Cutting {
-    /// The agents, according to the `Subnet*` keys.
-    Ours,
-    /// An external allocator: the `Subnet*` keys are ignored, and any network is accepted.
-    Assigned,
 }
 
 impl NetworkConfig {

@@ -1,6 +1,6 @@
 //! The settings of the udp backend.
 
-use super::{backend::mtu_of, findings::Findings, gojson::Fields};
+use super::{findings::Findings, gojson::Fields, mtu::mtu_of};
 
 /// The UDP port of a configuration that sets none.
 const DEFAULT_PORT: u16 = 8285;

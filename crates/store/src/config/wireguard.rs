@@ -5,10 +5,10 @@ use std::fmt;
 use flannel_host::wireguard_key::SecretKey;
 
 use super::{
-    backend::mtu_of,
     error::{ConfigMistake, Result},
     findings::Findings,
     gojson::Fields,
+    mtu::mtu_of,
 };
 
 /// The UDP ports of a configuration that sets none.
