@@ -1,5 +1,5 @@
-//! Flows and packets of this node as the programs saw them: the flow table as rows (`rows`), packets
-//! as they happen (`monitor`), events of flows (`events`), the counters of pods' devices
+//! Flows and packets of this node as the programs saw them: the flow table as rows (`rows`),
+//! packets as they happen (`monitor`), events of flows (`events`), the counters of pods' devices
 //! (`pod_traffic`) and the rates of the last ten minutes (`history`).
 //!
 //! Everything here is read from the pinned maps and from the kernel, and changes nothing. How it is

@@ -1,7 +1,8 @@
-//! A look at a node: the abilities of its host (`check`), and the differences from the desired state
-//! (`diff`).
+//! A look at a node: the abilities of its host (`check`), and the differences from the desired
+//! state (`diff`).
 //!
-//! Needs no agent. Other nodes are for the crate `cluster`, and the way of one packet for `explain`.
+//! Needs no agent. Other nodes are for the crate `cluster`, and the way of one packet for
+//! `explain`.
 
 pub mod check;
 pub mod diff;

@@ -8,7 +8,7 @@
 //! of another listener.
 //!
 //! A separate thread answers ([`http`](super::http)), so the answers do not depend on the agent's
-//! tasks. A main loop that hangs is not ready: in addition to what the status states, its [`Pulse`]
+//! tasks. A main loop that hangs is not ready: in addition to what the status states, its pulse
 //! must be younger than 30 seconds.
 
 use flannel_metrics::{MEDIA_TYPE, Metrics, readiness::Readiness};

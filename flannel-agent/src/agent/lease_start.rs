@@ -15,7 +15,7 @@ use anyhow::{Context as _, ensure};
 use flannel_backends::{
     Backend, OwnEnd, PodNetwork, TunnelUnderlay, usable_mtu, wireguard::WireguardKeys,
 };
-use flannel_claims::{Claims, state_dir};
+use flannel_claims::state_dir;
 use flannel_common::addr::Mac;
 use flannel_host::{clock, error_chain::chain, family::Family};
 use flannel_iface::{ExternalInterface, IfaceOptions};
@@ -37,6 +37,7 @@ use tokio::sync::watch;
 
 use crate::agent::{
     external::{self, External},
+    leased_node::LeasedNode,
     node_settings::NodeOverrides,
     node_start, ownership_start,
     published::Published,
@@ -51,35 +52,6 @@ const CONFIG_WARNINGS: usize = 20;
 const MAX_DEVICE_NAME: usize = 15;
 /// Before another attempt to choose the external interface, or to make the tunnel devices.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// A node with a lease.
-pub(super) struct LeasedNode {
-    pub(super) config: NetworkConfig,
-    pub(super) networks: BTreeMap<Family, PodNetwork>,
-    pub(super) node: NodeOverrides,
-    pub(super) external: External,
-    pub(super) backend: Arc<dyn Backend>,
-    pub(super) ends: BTreeMap<Family, OwnEnd>,
-    pub(super) keys: Option<WireguardKeys>,
-    /// Pod networks of an earlier life.
-    pub(super) former: Vec<IpNet>,
-    pub(super) published: Published,
-    pub(super) request: LeaseRequest,
-    pub(super) own: OwnLease,
-    /// The objects that this agent is the only owner of.
-    pub(super) claims: Claims,
-    pub(super) networks_record: NetworksRecord,
-}
-
-impl LeasedNode {
-    /// The pod network of each family.
-    pub(super) fn prefixes(&self) -> Vec<IpNet> {
-        self.networks
-            .values()
-            .map(|network| network.prefix)
-            .collect()
-    }
-}
 
 /// Brings the node up to its lease. `None` if it has to start over.
 pub(super) async fn start<M: SubnetManager>(

@@ -11,6 +11,7 @@ mod guard;
 mod history;
 mod host_addresses;
 mod lease_start;
+mod leased_node;
 mod lost_subnets;
 mod main_loop;
 mod node_settings;

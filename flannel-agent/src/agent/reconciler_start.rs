@@ -12,7 +12,7 @@ use flannel_reconcile::{PlaneSetup, Reconciler, unreachable::NotMade};
 use flannel_store::config::{BackendConfig, NetworkConfig, TxChecksumOffload};
 use ipnet::IpNet;
 
-use crate::agent::lease_start::LeasedNode;
+use crate::agent::leased_node::LeasedNode;
 
 /// Makes the reconciler. `udp` is the control socket of the process of the backend udp, `record`
 /// that of changed sysctls.

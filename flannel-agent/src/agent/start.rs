@@ -26,7 +26,8 @@ use crate::{
     agent::{
         components::{Components, EchoFeed, Holding, Settings, StoreHandles},
         host_addresses::HostAddressReader,
-        lease_start::{self, LeasedNode},
+        lease_start,
+        leased_node::LeasedNode,
         ownership_start,
         programs::Programs,
         reconciler_start,

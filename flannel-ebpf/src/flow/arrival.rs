@@ -2,10 +2,7 @@
 
 use flannel_common::arrival::{Arrival, ArrivalNote, note_named_by, note_of, tc_index_of};
 
-use super::{
-    pending::{cpu, cpu_state},
-    reception,
-};
+use super::pending::{cpu, cpu_state};
 use crate::{
     maps::ARRIVALS,
     packet::{family::Family, skb::Skb},
@@ -42,23 +39,9 @@ pub(crate) fn make_probe(skb: &Skb) {
     }
 }
 
-/// Takes the note of a packet behind the tunnel device, for the record that may be made of it. A
-/// probe has come through.
-#[inline(always)]
-pub(crate) fn take(skb: &Skb, now: u64) {
-    let Some(state) = cpu_state() else { return };
-    state.arrival = Arrival::NONE;
-    let Some(noted) = noted(skb) else { return };
-    noted.skb = 0;
-    state.arrival = noted.arrival;
-    if noted.is_probe != 0 {
-        reception::validate(skb, noted, now);
-    }
-}
-
 /// The note that a packet names, if it is of this packet.
 #[inline(always)]
-fn noted(skb: &Skb) -> Option<&'static mut ArrivalNote> {
+pub(super) fn noted(skb: &Skb) -> Option<&'static mut ArrivalNote> {
     let at = note_named_by(skb.tc_index()).and_then(|note| ARRIVALS.get_ptr_mut(note))?;
     // SAFETY: as in `note`.
     let noted = unsafe { &mut *at };

@@ -7,8 +7,6 @@
 //! something in the namespace needs it (`nf_ct_netns_get()` in [net/netfilter/nf_conntrack_proto.c,
 //! Linux 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/nf_conntrack_proto.c)).
 
-use core::ptr::read_volatile;
-
 use flannel_common::{
     connection::{ACKNOWLEDGEMENT_KNOWN, LIBERAL},
     inner::ParsedPacket,
@@ -19,13 +17,8 @@ use flannel_common::{
     window::are_within,
 };
 
-use super::{netfilter::Hooks, scratch::FlowMaps};
+use super::{layout::layout, netfilter::Hooks, scratch::FlowMaps};
 use crate::{kernel_memory::read, packet::skb::Skb};
-
-/// The agent sets it when it loads the object; the verifier takes it for a constant, so that
-/// without it the helper that reads kernel memory is not needed.
-#[unsafe(no_mangle)]
-static KERNEL: KernelLayout = KernelLayout::UNKNOWN;
 
 /// Lowest bits of `_nfct`: `enum ip_conntrack_info` of [nf_conntrack_common.h, Linux 6.1][common].
 ///
@@ -204,11 +197,4 @@ fn has_conntrack<F: FlowMaps>(skb: &Skb) -> Option<bool> {
         }
     }
     None
-}
-
-#[inline(always)]
-pub(super) fn layout() -> KernelLayout {
-    // SAFETY: a static is valid for reads. Volatile, because the agent changes it before the object
-    // is loaded.
-    unsafe { read_volatile(&raw const KERNEL) }
 }

@@ -1,6 +1,6 @@
 //! Netfilter's hooks of a network namespace, read from kernel memory.
 
-use super::{conntrack::layout, scratch::FlowMaps};
+use super::{layout::layout, scratch::FlowMaps};
 use crate::{kernel_memory::read, packet::skb::Skb};
 
 /// Bytes of `struct nf_hook_entry` ([include/linux/netfilter.h, Linux

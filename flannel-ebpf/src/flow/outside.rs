@@ -9,17 +9,24 @@ use core::{mem::offset_of, ptr::read_volatile};
 
 use aya_ebpf::bindings::{BPF_FIB_LKUP_RET_FRAG_NEEDED, BPF_FIB_LKUP_RET_SUCCESS, bpf_fib_lookup};
 use flannel_common::{
-    addr::Mac, flow_key::Address as _, inner::FrameAddresses, packet::ETHERTYPE_IPV6,
+    addr::Mac,
+    flow::FlowAction,
+    flow_key::Address as _,
+    inner::{FrameAddresses, ParsedPacket},
+    packet::ETHERTYPE_IPV6,
     reason::Reason,
 };
 
-use super::{replay::Replay, scratch::FlowMaps};
-use crate::packet::family::Route;
+use super::scratch::FlowMaps;
+use crate::packet::{family::Route, skb::Skb};
 
 /// Checks that the FIB gives the packet the device, the neighbour and the MTU of its flow.
 #[inline(always)]
-pub(super) fn is_on_its_way<F: FlowMaps>(replay: &Replay<'_, F>) -> Result<(), Reason> {
-    let (skb, packet, action) = (replay.skb, replay.packet, &replay.flow.action);
+pub(super) fn is_on_its_way<F: FlowMaps>(
+    skb: &Skb,
+    packet: &ParsedPacket<F::Address>,
+    action: &FlowAction<F::Address>,
+) -> Result<(), Reason> {
     let mut route = F::route(packet.key.source.addr(), action.out.destination.addr());
     let [ports, out_ports] = [packet.key.ports, action.out.ports].map(u32::to_ne_bytes);
     route.0.ifindex = action.egress_data;

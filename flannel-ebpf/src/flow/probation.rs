@@ -7,7 +7,7 @@ use flannel_common::{
     tick::Tick,
 };
 
-use super::{hint, scratch::FlowMaps, table};
+use super::{hint, scratch::FlowMaps, volatile};
 
 /// Returns the place of the flow with this key, whose hash is `hash`.
 #[inline(always)]
@@ -39,7 +39,7 @@ pub(super) fn write<F: FlowMaps>(
         return false;
     }
     slot.key = *key;
-    table::copy(flow, &mut slot.flow);
+    volatile::copy(flow, &mut slot.flow);
     hint::note_on_probation::<F>(hash);
     true
 }

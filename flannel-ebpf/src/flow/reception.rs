@@ -5,7 +5,7 @@ use core::ptr::read_volatile;
 
 use aya_ebpf::{macros::map, maps::LruHashMap};
 use flannel_common::{
-    arrival::ArrivalNote,
+    arrival::{Arrival, ArrivalNote},
     fast::FastConfig,
     outer::OuterHeaders,
     packet::decapsulated_tos,
@@ -15,6 +15,7 @@ use flannel_common::{
 
 use super::{
     arrival,
+    pending::cpu_state,
     scratch::{self, FlowMaps},
 };
 use crate::{
@@ -111,5 +112,21 @@ pub(crate) fn validate(skb: &Skb, noted: &ArrivalNote, now: u64) {
         let key = ReceptionKey::new(&noted.arrival, noted.mark, noted.index, noted.family);
         // Without it packets stay the kernel's.
         let _ = RECEPTIONS.insert(&key, &Reception::seen(&key, noted.generation, now), 0);
+    }
+}
+
+/// Takes the note of a packet behind the tunnel device, for the record that may be made of it. A
+/// probe has come through.
+#[inline(always)]
+pub(crate) fn take(skb: &Skb, now: u64) {
+    let Some(state) = cpu_state() else { return };
+    state.arrival = Arrival::NONE;
+    let Some(noted) = arrival::noted(skb) else {
+        return;
+    };
+    noted.skb = 0;
+    state.arrival = noted.arrival;
+    if noted.is_probe != 0 {
+        validate(skb, noted, now);
     }
 }

@@ -383,7 +383,7 @@ fn send_outside<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
         packet: &scratch.packet,
         flow: &scratch.flow,
     };
-    outside::is_on_its_way(&replay)?;
+    outside::is_on_its_way::<F>(replay.skb, replay.packet, &replay.flow.action)?;
     if !node.unchanged() {
         return Err(Reason::NotConfigured);
     }

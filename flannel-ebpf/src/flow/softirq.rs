@@ -13,7 +13,7 @@ use core::{arch::asm, ptr::read_volatile};
 
 use aya_ebpf::helpers::generated::bpf_get_current_task;
 
-use super::conntrack::layout;
+use super::layout::layout;
 use crate::kernel_memory::read;
 
 /// Bytes above the lowest address of a task's stack that count as its stack: more than any kernel

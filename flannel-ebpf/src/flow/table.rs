@@ -9,7 +9,7 @@
 //! function here uses a place at once and returns none. Later code has the copy; a rare write is
 //! another look-up.
 
-use core::ptr::{read_volatile, write_volatile};
+use core::ptr::write_volatile;
 
 use aya_ebpf::bindings::BPF_ANY;
 use flannel_common::{
@@ -26,6 +26,7 @@ use flannel_common::{
 use super::{
     hint, probation,
     scratch::{self, FlowMaps, Scratch},
+    volatile::copy,
 };
 use crate::node::{self, Node};
 
@@ -285,19 +286,6 @@ fn write_seen<A>(at: *mut Flow<A>, expiry: Expiry) {
 fn write_expiry(at: &mut Expiry, expiry: Expiry) {
     // SAFETY: a reference is valid for writes.
     unsafe { write_volatile(at, expiry) };
-}
-
-/// Copies a flow word by word. Volatile, so that the check word and the use are of one reading.
-#[inline(always)]
-pub(crate) fn copy<A: Address>(at: *const Flow<A>, to: &mut Flow<A>) {
-    let (from, to) = (at.cast::<u64>(), (&raw mut *to).cast::<u64>());
-    for word in 0..size_of::<Flow<A>>() / size_of::<u64>() {
-        // SAFETY: both are flows, aligned to eight bytes and a multiple of that long. `at` may be
-        // recycled during the copy, as in `FlowRef::find`.
-        let value = unsafe { read_volatile(from.wrapping_add(word)) };
-        // SAFETY: as above.
-        unsafe { to.wrapping_add(word).write(value) };
-    }
 }
 
 /// The random number of the longest jittered interval.

@@ -14,7 +14,7 @@ use flannel_common::{
 
 use super::context::{self, Context};
 use crate::{
-    flow::{arrival, close_guard, pending, scratch::FlowMaps, table},
+    flow::{arrival, close_guard, pending, reception, scratch::FlowMaps, table},
     node,
     packet::{family::by_family, skb::Skb},
 };
@@ -23,7 +23,7 @@ use crate::{
 pub(crate) fn run(skb: &Skb) -> Reason {
     match Context::read(skb) {
         Ok(context) => {
-            arrival::take(skb, context.node.now);
+            reception::take(skb, context.node.now);
             pending::clear(skb);
             by_family!(skb, judge(skb, &context), else Reason::OtherProtocol)
         }

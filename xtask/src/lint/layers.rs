@@ -61,7 +61,8 @@ fn code(text: &str) -> String {
         .into_iter()
         .map(|(_, line)| split_comment(line).0)
         .collect();
-    code.join("\n")
+    // The place where an item can be seen is not an import.
+    code.join("\n").replace("(in crate::", "(in_crate::")
 }
 
 fn imports(texts: &BTreeMap<Names, String>) -> Imports {

@@ -23,8 +23,8 @@ pub(super) fn read(file: &Path) -> anyhow::Result<String> {
     fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))
 }
 
-/// Returns true for the files of tests below the sources of a crate, which their crate declares under `#[cfg(test)]` or under a
-/// feature for tests.
+/// Returns true for the files of tests below the sources of a crate, which it declares under
+/// `#[cfg(test)]` or under a feature for tests.
 pub(super) fn is_test(file: &Path) -> bool {
     const TESTS: [&str; 7] = [
         "tests",

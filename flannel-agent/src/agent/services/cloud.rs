@@ -13,7 +13,7 @@ use flannel_store::{
 };
 use ipnet::Ipv4Net;
 
-use super::{Service, ServiceView};
+use super::service::{Service, ServiceView};
 
 /// Starts the task that keeps the routes of a node that has its lease. `None` with a backend that
 /// has none.

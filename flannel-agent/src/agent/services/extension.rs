@@ -14,7 +14,7 @@ use flannel_store::{
     config::{BackendConfig, NetworkConfig},
 };
 
-use super::{Service, ServiceView};
+use super::service::{Service, ServiceView};
 
 /// The backend of a configuration; that of extension has the output of `PreStartupCommand`, which
 /// runs here. `stage` shows what the start waits for.

@@ -14,7 +14,7 @@ use flannel_store::{
 };
 use tokio::task::spawn_blocking;
 
-use super::{Service, ServiceView};
+use super::service::{Service, ServiceView};
 
 /// Starts the task that agrees on keys with peers. `None` with another backend; a process that is
 /// there is ended then.

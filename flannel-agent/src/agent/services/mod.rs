@@ -7,40 +7,16 @@
 mod cloud;
 mod extension;
 mod ipsec;
+mod service;
 mod udp;
 
-use flannel_iface::ExternalInterface;
 use flannel_metrics::shared::SharedState;
 use flannel_netlink::Netlink;
 use flannel_options::RunOptions;
-use flannel_store::{Changes, LeaseKey, LeaseSet};
 
-pub(super) use self::{extension::backend_of, udp::control_socket};
-use crate::agent::lease_start::LeasedNode;
-
-/// This node and the cluster, as the main loop knows them.
-pub(super) struct ServiceView<'a> {
-    pub(super) own: LeaseKey,
-    pub(super) interface: &'a ExternalInterface,
-    /// All leases.
-    pub(super) leases: &'a LeaseSet,
-    /// The difference to the last view.
-    pub(super) changes: &'a Changes,
-    /// True if the leases are those of the store.
-    pub(super) in_sync: bool,
-}
-
-/// A task that runs next to the main loop.
-trait Service: Send {
-    /// Takes in the view, and does not wait for what follows from it.
-    fn learn(&mut self, view: &ServiceView<'_>);
-
-    /// Returns false while packets for pods of this node get lost before it, which the service is
-    /// to change.
-    fn is_routed(&self) -> bool {
-        true
-    }
-}
+use self::service::Service;
+pub(super) use self::{extension::backend_of, service::ServiceView, udp::control_socket};
+use super::leased_node::LeasedNode;
 
 /// The services of the backend; they end with it.
 pub(super) struct Services(Vec<Box<dyn Service>>);
