@@ -11,7 +11,7 @@ use aya::{
 };
 use flannel_host::family::Family;
 
-use super::{PinRoot, refusal};
+use super::lock_wait::PATIENCE;
 
 /// An error of the BPF datapath.
 #[derive(Debug, thiserror::Error)]
@@ -201,7 +201,7 @@ pub enum DatapathError {
     #[error(
         "another process has held the lock on {} for {} s, as if it was stopped while it wrote; \
          `lslocks` shows which, continue or end it and try again",
-        path.display(), super::word::PATIENCE.as_secs()
+        path.display(), PATIENCE.as_secs()
     )]
     Locked {
         /// The directory.
@@ -239,29 +239,6 @@ pub enum DatapathError {
 }
 
 impl DatapathError {
-    /// An error of one program. What the verifier said of it is in the log at level debug, once.
-    pub(super) fn program(program: &'static str) -> impl FnOnce(ProgramError) -> Self {
-        move |source| match source {
-            ProgramError::LoadError {
-                io_error: source,
-                verifier_log,
-            } => {
-                let log = verifier_log.to_string();
-                tracing::debug!(program, log, "the verifier refused a program");
-                Self::Refused {
-                    program,
-                    verdict: refusal::verdict(&log),
-                    log,
-                    source,
-                }
-            }
-            source => Self::Program {
-                program,
-                source: Box::new(source),
-            },
-        }
-    }
-
     /// All that the verifier said of a program it refused.
     pub fn verifier_log(&self) -> Option<&str> {
         match self {
@@ -291,20 +268,6 @@ impl DatapathError {
         false
     }
 
-    /// The error of a map that is not pinned.
-    pub(super) fn not_pinned(pins: &PinRoot) -> Self {
-        let other = pins
-            .of_other_schemas()
-            .pop()
-            .map(|other| other.dir().to_owned());
-        other.map_or_else(
-            || Self::NotPinned {
-                root: pins.root().to_owned(),
-            },
-            |dir| Self::OtherSchema { dir },
-        )
-    }
-
     /// Returns true if the object simply does not exist: the agent has never run here, or was
     /// cleaned up.
     pub fn is_absent(&self) -> bool {
@@ -327,10 +290,7 @@ impl DatapathError {
 
 #[cfg(test)]
 mod tests {
-    use aya_obj::VerifierLog;
-
     use super::*;
-    use flannel_host::error_chain::chain;
 
     #[test]
     fn a_kernel_without_memory_is_distinguished_from_one_that_refuses() {
@@ -344,35 +304,6 @@ mod tests {
         assert_eq!(
             [12, 1, 22].map(|code| load(code).is_out_of_memory()),
             [true, false, false]
-        );
-    }
-
-    #[test]
-    fn a_refused_program_gives_the_verdict_and_keeps_the_log_apart() {
-        let log = "0: (bf) r6 = r1\ninvalid indirect read from stack R2 off -20+8 size \
-            20\nprocessed 1 insns\n";
-        let refused = |log: &str| {
-            let (io_error, verifier_log) = (
-                io::Error::from_raw_os_error(13),
-                VerifierLog::new(log.to_owned()),
-            );
-            DatapathError::program("to_tunnel")(ProgramError::LoadError {
-                io_error,
-                verifier_log,
-            })
-        };
-        let error = refused(log);
-        assert_eq!(
-            chain(&error),
-            "the kernel refused the BPF program to_tunnel: invalid indirect read from stack R2 off \
-             -20+8 size 20: \
-             Permission denied (os error 13)"
-        );
-        assert_eq!(error.verifier_log(), Some(log));
-        assert!(!error.is_out_of_memory());
-        assert_eq!(
-            chain(&refused("")),
-            "the kernel refused the BPF program to_tunnel: Permission denied (os error 13)"
         );
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn from_pin(pins: &PinRoot, name: &str) -> Result<Map, DatapathError>
 pub(super) fn data_from_pin(pins: &PinRoot, name: &str) -> Result<MapData, DatapathError> {
     let path = pins.map(name);
     match MapData::from_pin(&path).map_err(|source| DatapathError::OpenPin { path, source }) {
-        Err(error) if error.is_absent() => Err(DatapathError::not_pinned(pins)),
+        Err(error) if error.is_absent() => Err(pins.not_pinned()),
         other => other,
     }
 }

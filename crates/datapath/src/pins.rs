@@ -118,6 +118,20 @@ impl PinRoot {
         self.links().join(format!("{}-{ifindex}", program.name()))
     }
 
+    /// The error of a map that is not pinned here.
+    pub(super) fn not_pinned(&self) -> DatapathError {
+        let other = self
+            .of_other_schemas()
+            .pop()
+            .map(|other| other.dir().to_owned());
+        other.map_or_else(
+            || DatapathError::NotPinned {
+                root: self.root().to_owned(),
+            },
+            |dir| DatapathError::OtherSchema { dir },
+        )
+    }
+
     /// Makes the directories, mounting a bpffs on the root if it lies on none.
     pub fn prepare(&self) -> Result<(), DatapathError> {
         let failed = |path: &Path| {

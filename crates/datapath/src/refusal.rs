@@ -1,8 +1,8 @@
 //! Reasons for which a kernel refuses programs: helpers that it lacks, asked for before anything is
-//! loaded, and the verdict at the end of its verifier's log.
+//! loaded, and the verdict at the end of its verifier's log, for the error of a program.
 
 use aya::{
-    programs::ProgramType,
+    programs::{ProgramError, ProgramType},
     sys::{BpfHelper, is_helper_supported},
 };
 
@@ -65,9 +65,34 @@ fn check_helpers_by(is_supported: impl Fn(BpfHelper) -> bool) -> Result<(), Data
     missing.map_or(Ok(()), |helper| Err(helper.missing()))
 }
 
+impl DatapathError {
+    /// An error of one program. What the verifier said of it is in the log at level debug, once.
+    pub(super) fn program(program: &'static str) -> impl FnOnce(ProgramError) -> Self {
+        move |source| match source {
+            ProgramError::LoadError {
+                io_error: source,
+                verifier_log,
+            } => {
+                let log = verifier_log.to_string();
+                tracing::debug!(program, log, "the verifier refused a program");
+                Self::Refused {
+                    program,
+                    verdict: verdict(&log),
+                    log,
+                    source,
+                }
+            }
+            source => Self::Program {
+                program,
+                source: Box::new(source),
+            },
+        }
+    }
+}
+
 /// Returns the verdict in a verifier's log: its last line that does not hold statistics. If the
 /// kernel gives only the number of a helper, the helper's name is added. Empty for an empty log.
-pub(super) fn verdict(log: &str) -> String {
+fn verdict(log: &str) -> String {
     let mut lines = log.lines().map(str::trim).rev();
     let line = lines
         .find(|line| !line.is_empty() && !is_statistics(line))
@@ -95,6 +120,11 @@ fn unknown_helper(line: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
+    use aya_obj::VerifierLog;
+    use flannel_host::error_chain::chain;
+
     use super::*;
 
     /// The end of what Linux 5.10 says of `to_tunnel`.
@@ -149,5 +179,34 @@ mod tests {
             BpfHelper::BPF_FUNC_check_mtu,
         ];
         assert_eq!(name(&linux_5_10), Some("bpf_check_mtu"));
+    }
+
+    #[test]
+    fn a_refused_program_gives_the_verdict_and_keeps_the_log_apart() {
+        let log = "0: (bf) r6 = r1\ninvalid indirect read from stack R2 off -20+8 size \
+            20\nprocessed 1 insns\n";
+        let refused = |log: &str| {
+            let (io_error, verifier_log) = (
+                io::Error::from_raw_os_error(13),
+                VerifierLog::new(log.to_owned()),
+            );
+            DatapathError::program("to_tunnel")(ProgramError::LoadError {
+                io_error,
+                verifier_log,
+            })
+        };
+        let error = refused(log);
+        assert_eq!(
+            chain(&error),
+            "the kernel refused the BPF program to_tunnel: invalid indirect read from stack R2 off \
+             -20+8 size 20: \
+             Permission denied (os error 13)"
+        );
+        assert_eq!(error.verifier_log(), Some(log));
+        assert!(!error.is_out_of_memory());
+        assert_eq!(
+            chain(&refused("")),
+            "the kernel refused the BPF program to_tunnel: Permission denied (os error 13)"
+        );
     }
 }

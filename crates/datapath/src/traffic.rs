@@ -16,7 +16,7 @@ use flannel_common::{
 };
 use flannel_host::family::Family;
 
-use crate::{DatapathError, PinRoot, peers::PinnedPeer, pinned_map::from_pin};
+use crate::{DatapathError, PinRoot, pinned_map::from_pin, pinned_peer::PinnedPeer};
 
 /// The counters of one slot.
 pub trait Counters: Pod + Default {

@@ -347,7 +347,7 @@ fn pinned_shape(path: &Path, pins: &PinRoot) -> Result<Shape, DatapathError> {
     };
     match MapData::from_pin(path).map_err(failed) {
         Ok(map) => Shape::of_kernel(&map).map_err(failed),
-        Err(error) if error.is_absent() => Err(DatapathError::not_pinned(pins)),
+        Err(error) if error.is_absent() => Err(pins.not_pinned()),
         Err(error) => Err(error),
     }
 }

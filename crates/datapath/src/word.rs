@@ -25,11 +25,9 @@ use nix::{
     fcntl::{Flock, FlockArg},
 };
 
+pub use super::lock_wait::PATIENCE;
 use super::{DatapathError, PinRoot, pinned_map::from_pin};
 
-/// The longest wait for another writer. Only one that was stopped between two system calls needs
-/// more.
-pub const PATIENCE: Duration = Duration::from_secs(1);
 /// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(1);
 

@@ -18,37 +18,24 @@ mod message;
 mod offloaded;
 mod prober;
 mod round;
+mod setup;
 mod shared;
 mod silence;
 mod socket;
 mod target;
 mod unsummed;
 
-use std::{convert::Infallible, io, thread::JoinHandle, time::Duration};
+use std::{convert::Infallible, io, thread::JoinHandle};
 
-use flannel_reconcile::SharedPeers;
-use prometheus::Histogram;
 use tokio::{runtime, sync::oneshot};
 
 use self::prober::Prober;
 pub use self::target::gateway;
 pub use self::{
+    setup::EchoSetup,
     shared::{EchoCounts, SharedEchoes},
     socket::EchoSockets,
 };
-
-/// The peers to ask, how often, and where the answers go.
-#[derive(Debug)]
-pub struct EchoSetup {
-    /// The time between two requests to one peer.
-    pub interval: Duration,
-    /// The peers.
-    pub peers: SharedPeers,
-    /// The answers.
-    pub echoes: SharedEchoes,
-    /// The time from each request to its reply.
-    pub round_trips: Histogram,
-}
 
 /// The thread that asks. It ends when this is dropped.
 #[derive(Debug)]

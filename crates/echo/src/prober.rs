@@ -20,10 +20,10 @@ use tokio::{
 };
 
 use super::{
-    EchoSetup,
     message::{nonce, request},
     offloaded::{OffloadPeer, Offloaded},
     round::Round,
+    setup::EchoSetup,
     shared::SharedEchoes,
     silence::SilentPeers,
     socket::{EchoSockets, send_from},

@@ -4,7 +4,7 @@ use std::{fmt, io, process::ExitStatus, time::Duration};
 
 use flannel_host::file::FileError;
 
-use super::run::LIMIT;
+use super::limits::LIMIT;
 
 /// The key of a command in the network configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@
 
 mod environment;
 mod error;
+mod limits;
 mod peers;
 mod record;
 mod routes;
@@ -29,9 +30,10 @@ pub use self::{
 };
 use self::{
     error::Key,
+    limits::PATIENCE,
     record::Records,
     routes::RouteWatch,
-    run::{Job, PATIENCE, run},
+    run::{Job, run},
     worker::{CommandRequest, CommandWorker},
 };
 

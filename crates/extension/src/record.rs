@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::{
     environment::{Networks, NodeFacts},
     error::{ExtensionError, Key},
-    run::{Job, PATIENCE, run},
+    limits::PATIENCE,
+    run::{Job, run},
 };
 
 /// The directory below the state directory.

@@ -24,12 +24,8 @@ use tokio::{
 use super::{
     environment::{Networks, NodeFacts, expanded, is_inherited, variables},
     error::{ExtensionError, Key},
+    limits::LIMIT,
 };
-
-/// The longest time that a command may take.
-pub(super) const PATIENCE: Duration = Duration::from_mins(1);
-/// The bytes that are kept of what a command prints. A lease, which has this of one, is small.
-pub(super) const LIMIT: usize = 16 << 10;
 
 /// A command and what it is run with.
 #[derive(Clone, Copy, Debug)]
@@ -169,6 +165,7 @@ mod tests {
     use flannel_store::config::CommandForm;
 
     use super::*;
+    use crate::limits::PATIENCE;
 
     async fn run_words(key: Key, words: &[&str], input: Option<&str>) -> Result<String, String> {
         run_within(PATIENCE, key, words, input).await

@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod catalogue;
+mod hooks;
 mod judge;
 mod model;
 mod nft;

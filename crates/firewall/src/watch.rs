@@ -12,7 +12,8 @@ use tokio::{sync::watch, time::sleep};
 
 use super::{
     PerPacket,
-    read::{Hooks, Reading, Rules},
+    hooks::Hooks,
+    read::{Reading, Rules},
 };
 
 /// The shortest time between two readings.

@@ -12,6 +12,7 @@ mod corpus;
 mod coverage;
 mod mutate;
 mod quiet;
+mod repetition;
 mod watchdog;
 
 use std::{
@@ -21,7 +22,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::{corpus::Corpus, coverage::Coverage, mutate::Random, quiet::Quiet, watchdog::Watchdog};
+use self::{
+    corpus::Corpus, coverage::Coverage, mutate::Random, quiet::Quiet, repetition::repeat,
+    watchdog::Watchdog,
+};
 
 /// The duration of a run, in seconds.
 const SECONDS: &str = "FLANNEL_FUZZ_SECONDS";
@@ -87,15 +91,6 @@ pub fn run(name: &str, seeds: &[&[u8]], target: impl Fn(&[u8])) {
         "fuzz {name}: {executions} executions in {} s, {inputs} inputs{covered}",
         start.elapsed().as_secs()
     );
-}
-
-/// The command that repeats an input.
-fn repeat(name: &str, path: &std::path::Path) -> String {
-    let path = path.display();
-    format!(
-        "fuzz {name}: the input is kept in {path}; repeat it by: cargo xtask fuzz {name} --input \
-         {path}"
-    )
 }
 
 /// The directory of a plain test run: it keeps only inputs that fail.

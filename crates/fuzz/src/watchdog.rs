@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{corpus, repeat};
+use crate::{corpus, repetition::repeat};
 
 /// The time limit of one input.
 const LIMIT: Duration = Duration::from_secs(10);

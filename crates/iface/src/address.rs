@@ -15,7 +15,7 @@ use flannel_host::family::Family;
 use flannel_netlink::{Address, AddressScope, Link};
 use ipnet::IpNet;
 
-use super::Host;
+use super::{Host, link_scope::is_link_scope};
 
 /// The suitability of an address, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -235,11 +235,6 @@ fn is_usable(address: &Address, family: Family) -> bool {
     let unicast = !addr.is_unspecified() && !addr.is_loopback() && !addr.is_multicast();
     let one_node = unicast && addr != Ipv4Addr::BROADCAST && !is_link_scope(addr);
     Family::of(addr) == family && one_node && !address.is_duplicate()
-}
-
-/// An IPv6 address that is valid only on one link.
-pub(super) fn is_link_scope(addr: IpAddr) -> bool {
-    matches!(addr, IpAddr::V6(addr) if addr.is_unicast_link_local())
 }
 
 /// An IPv4 address that a host gave itself for want of another.

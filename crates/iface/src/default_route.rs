@@ -94,7 +94,7 @@ const fn any(family: Family) -> IpAddr {
 fn target(family: Family, gateway: Option<IpAddr>) -> IpAddr {
     let is_of_family =
         |gateway: &IpAddr| Family::of(*gateway) == family && !gateway.is_unspecified();
-    let is_global = |gateway: &IpAddr| !super::address::is_link_scope(*gateway);
+    let is_global = |gateway: &IpAddr| !super::link_scope::is_link_scope(*gateway);
     gateway
         .filter(is_of_family)
         .filter(is_global)

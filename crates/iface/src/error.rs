@@ -1,12 +1,12 @@
 //! Errors of choosing the external interface, each with the interfaces there are to choose from.
 
-use std::{fmt, net::IpAddr};
+use std::net::IpAddr;
 
 use flannel_host::family::Family;
-use flannel_netlink::{Address, Link, NetlinkError};
+use flannel_netlink::NetlinkError;
 use thiserror::Error;
 
-use super::{Host, PodDevice, address};
+use super::{Candidates, PodDevice};
 
 /// No external interface.
 #[derive(Debug, Error)]
@@ -177,59 +177,6 @@ impl Rejection {
     /// Returns true for a reason that lies in the value itself, on any host.
     pub(super) const fn is_of_the_value(&self) -> bool {
         matches!(self, Self::OtherFamily(_) | Self::LinkScope)
-    }
-}
-
-/// The interfaces of the host, one line each.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidates(Vec<String>);
-
-impl Candidates {
-    pub(super) fn of(host: &Host) -> Self {
-        let is_listed = |link: &&Link| {
-            !link.loopback && host.role(link).is_none() && !is_bare_veth(link, &host.addresses)
-        };
-        let external = host.links.iter().filter(is_listed);
-        Self(
-            external
-                .map(|link| describe(link, &host.addresses))
-                .collect(),
-        )
-    }
-}
-
-/// Veths of pods that no bridge has are many, and have no address that other hosts could use.
-fn is_bare_veth(link: &Link, addresses: &[Address]) -> bool {
-    let serves =
-        |own: &Address| own.key.ifindex == link.index && !address::is_link_scope(own.key.addr);
-    link.kind.as_deref() == Some("veth") && !addresses.iter().any(serves)
-}
-
-fn describe(link: &Link, addresses: &[Address]) -> String {
-    let state = match (link.up, link.running) {
-        (false, _) => "down",
-        (true, false) => "up, no carrier",
-        (true, true) => "up",
-    };
-    let own: Vec<_> = addresses
-        .iter()
-        .filter(|a| a.key.ifindex == link.index)
-        .map(|a| a.key.addr.to_string())
-        .collect();
-    let own = if own.is_empty() {
-        "no address".to_owned()
-    } else {
-        own.join(", ")
-    };
-    format!("{} ({state}): {own}", link.name)
-}
-
-impl fmt::Display for Candidates {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
-            return f.write_str("\n  (this host has no interface but the loopback)");
-        }
-        self.0.iter().try_for_each(|line| write!(f, "\n  {line}"))
     }
 }
 

@@ -12,231 +12,40 @@
 //! [`Follower`] keeps the choice up to date.
 
 mod address;
+mod candidates;
 #[cfg(test)]
 mod cases;
 mod default_route;
 mod devices;
 mod error;
+mod external;
 mod follow;
+mod host;
 mod known_address;
+mod link_scope;
+mod options;
 mod pattern;
 mod pods;
 #[cfg(test)]
 mod tests;
 mod way;
 
-use std::{
-    collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-};
-
 use flannel_host::family::Family;
-use flannel_netlink::{Address, Link, Netlink, NetlinkError, RouteType};
-use ipnet::IpNet;
+use flannel_netlink::Link;
 
 use self::way::{Candidate, Selector, best_address};
 pub use self::{
+    candidates::Candidates,
     default_route::DefaultRoute,
     devices::PodDevice,
-    error::{Candidates, IfaceError, Rejection},
+    error::{IfaceError, Rejection},
+    external::{End, ExternalInterface},
     follow::{Follower, InterfaceChange, Lost},
+    host::{Host, Reach},
+    options::IfaceOptions,
     pattern::{BadPattern, NamePattern},
     pods::AddressInPods,
 };
-
-/// The operator's choice of interface and of public addresses.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct IfaceOptions {
-    /// `--iface`, in order: an interface name or a local address each.
-    pub iface: Vec<String>,
-    /// `--iface-regex`, in order.
-    pub patterns: Vec<NamePattern>,
-    /// `--iface-can-reach`.
-    pub can_reach: Option<IpAddr>,
-    /// `--public-ip`.
-    pub public_ip: Option<Ipv4Addr>,
-    /// `--public-ipv6`.
-    pub public_ipv6: Option<Ipv6Addr>,
-}
-
-impl IfaceOptions {
-    /// Returns the address to publish to peers instead of the interface's own, if one was given.
-    pub fn public(&self, family: Family) -> Option<IpAddr> {
-        match family {
-            Family::V4 => self.public_ip.map(IpAddr::V4),
-            Family::V6 => self.public_ipv6.map(IpAddr::V6),
-        }
-    }
-
-    fn publics(&self, families: &[Family]) -> impl Iterator<Item = IpAddr> {
-        families.iter().filter_map(|family| self.public(*family))
-    }
-}
-
-/// The external interface.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExternalInterface {
-    /// Interface index.
-    pub index: u32,
-    /// Interface name.
-    pub name: String,
-    /// MTU in bytes, never 0.
-    pub mtu: u32,
-    /// Hardware type, `ARPHRD_*`.
-    pub arphrd: u16,
-    /// Our ends of the paths to peers, by family.
-    pub ends: BTreeMap<Family, End>,
-}
-
-impl ExternalInterface {
-    /// Returns its own and its public addresses.
-    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
-        self.ends.values().flat_map(|end| [end.addr, end.public])
-    }
-}
-
-/// Our end of the paths to the peers of one family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct End {
-    /// The interface's own address.
-    pub addr: IpAddr,
-    /// The address peers send to; differs from `addr` behind NAT.
-    pub public: IpAddr,
-    /// Source of outer packets: the public address if this host has it, else the interface's own.
-    /// In the latter case the public address belongs to a NAT in front of this node.
-    pub source: IpAddr,
-}
-
-/// The state of the host that the selection is based on.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Host {
-    /// All links.
-    pub links: Vec<Link>,
-    /// All addresses, in kernel order.
-    pub addresses: Vec<Address>,
-    /// The default routes, of each family the one with the lowest metric first.
-    pub defaults: Vec<DefaultRoute>,
-    /// The pod networks.
-    pub pods: Vec<IpNet>,
-    /// The interface and source by which the address of `--iface-can-reach` is reached, if it is.
-    pub reach: Option<Reach>,
-}
-
-/// By which interface, and from which of its addresses, packets to some address leave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reach {
-    /// The interface.
-    pub ifindex: u32,
-    /// The address; `None` when the kernel names none.
-    pub source: Option<IpAddr>,
-}
-
-impl Host {
-    /// Reads what the choice by these options depends on.
-    pub async fn read(
-        netlink: &Netlink,
-        families: &[Family],
-        options: &IfaceOptions,
-        pods: &[IpNet],
-    ) -> Result<Self, NetlinkError> {
-        let (links, addresses) = (netlink.links().await?, netlink.addresses().await?);
-        let mut host = Self {
-            links,
-            addresses,
-            pods: pods.to_vec(),
-            ..Self::default()
-        };
-        for family in families {
-            host.defaults
-                .extend(DefaultRoute::read(netlink, *family).await?);
-        }
-        if let Some(target) = options.can_reach {
-            host.reach = Reach::read(netlink, target, &host).await?;
-        }
-        Ok(host)
-    }
-
-    /// The same host with no other interface than this one, and the one it is a port of.
-    fn narrowed_to(&self, link: &Link) -> Self {
-        let is_kept =
-            |other: &&Link| other.index == link.index || Some(other.index) == link.controller;
-        Self {
-            links: self.links.iter().filter(is_kept).cloned().collect(),
-            ..self.clone()
-        }
-    }
-
-    /// The same host without interfaces that are down or have no carrier, and without their routes.
-    fn alive(&self) -> Self {
-        let is_alive = |link: &&Link| link.up && link.running;
-        let links: Vec<_> = self.links.iter().filter(is_alive).cloned().collect();
-        let is_kept = |route: &DefaultRoute| links.iter().any(|link| link.index == route.ifindex);
-        let defaults = self.defaults.iter().copied().filter(is_kept).collect();
-        Self {
-            links,
-            defaults,
-            ..self.clone()
-        }
-    }
-
-    fn candidates(&self) -> Candidates {
-        Candidates::of(self)
-    }
-
-    fn link(&self, index: u32) -> Option<&Link> {
-        self.links.iter().find(|link| link.index == index)
-    }
-
-    /// Returns the role of a link, if it carries pods or tunnels between nodes.
-    fn role(&self, link: &Link) -> Option<PodDevice> {
-        devices::role(link, &self.links, &self.addresses, &self.pods)
-    }
-
-    fn is_of_pods(&self, index: u32) -> bool {
-        self.link(index)
-            .is_some_and(|link| self.role(link).is_some())
-    }
-
-    /// The link that has an address: rather one that can be the external interface.
-    fn owner(&self, addr: IpAddr) -> Option<&Link> {
-        devices::owner(addr, &self.links, &self.addresses, |link| {
-            self.role(link).is_some()
-        })
-    }
-
-    /// Returns true if a default route of each of these families leaves by the link.
-    fn has_defaults(&self, families: &[Family], index: u32) -> bool {
-        let leaves = |family: &Family| {
-            self.defaults
-                .iter()
-                .any(|route| route.family == *family && route.ifindex == index)
-        };
-        families.iter().all(leaves)
-    }
-}
-
-impl Reach {
-    async fn read(
-        netlink: &Netlink,
-        target: IpAddr,
-        host: &Host,
-    ) -> Result<Option<Self>, NetlinkError> {
-        let answer = netlink.route_from_here(target).await?;
-        Ok(match answer.kind {
-            RouteType::Unicast => answer.oif.map(|ifindex| Self {
-                ifindex,
-                source: answer.src,
-            }),
-            // Our own address: packets to it take the loopback, and the interface meant is the one
-            // that has it.
-            RouteType::Local => host.owner(target).map(|link| Self {
-                ifindex: link.index,
-                source: Some(target),
-            }),
-            _ => None,
-        })
-    }
-}
 
 /// Chooses the external interface for these families. Pure.
 pub fn select(

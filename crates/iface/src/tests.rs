@@ -1,8 +1,11 @@
 //! The selection against made-up hosts, the documented stock results among them.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::IpAddr,
+    time::{Duration, Instant},
+};
 
-use flannel_netlink::{AddressFlags, AddressKey, AddressScope};
+use flannel_netlink::{Address, AddressFlags, AddressKey, AddressScope};
 
 use super::*;
 

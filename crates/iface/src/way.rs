@@ -11,6 +11,7 @@ use flannel_netlink::Link;
 use super::{
     End, ExternalInterface, Host, IfaceOptions, NamePattern, Rejection,
     address::{self, Ranked},
+    link_scope::is_link_scope,
 };
 
 /// One way an interface was asked for.
@@ -67,7 +68,7 @@ impl<'a> Selector<'a> {
                     families.first().copied().unwrap_or(Family::V4),
                 ))
             }
-            Self::LocalAddress(addr) if address::is_link_scope(addr) => Err(Rejection::LinkScope),
+            Self::LocalAddress(addr) if is_link_scope(addr) => Err(Rejection::LinkScope),
             Self::LocalAddress(addr) => host.owner(addr).ok_or(Rejection::NoSuchAddress),
             Self::Pattern(pattern) => link_by_pattern(pattern, families, host),
             Self::Reach(_) => host

@@ -21,7 +21,7 @@ use nix::errno::Errno;
 use super::{
     Netlink,
     error::{Fault, NetlinkError, Verb},
-    route::{ip, via},
+    route::{RouteHop, ip, via},
 };
 use crate::family::to_kernel;
 
@@ -92,29 +92,6 @@ impl MatchedRoute {
             answer: RouteAnswer::from_message(message),
             prefix_len: message.header.destination_prefix_length,
             table: table.unwrap_or_else(|| message.header.table.into()),
-        }
-    }
-}
-
-/// One of several next hops.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RouteHop {
-    /// Interface index.
-    pub oif: u32,
-    /// The gateway; `None` when the destination is attached.
-    pub gateway: Option<IpAddr>,
-}
-
-impl RouteHop {
-    pub(super) fn from_message(hop: &RouteNextHop) -> Self {
-        let gateway = hop.attributes.iter().find_map(|attribute| match attribute {
-            RouteAttribute::Gateway(addr) => ip(addr),
-            RouteAttribute::Via(addr) => via(addr),
-            _ => None,
-        });
-        Self {
-            oif: hop.interface_index,
-            gateway,
         }
     }
 }

@@ -219,6 +219,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_schema_is_that_of_the_types() {
+        flannel_json_schema::check::<Status>(Status::NAME, Status::SCHEMA_VERSION);
+    }
+
+    #[test]
     fn fuzz_status_document() {
         let seeds = [
             r#"{"version":"1","pid":7,"ready":true,"mode":{"wanted":"fast","now":"encap"},"peers":[],"lease":{"subnet":"10.5.1.0/24"}}"#,

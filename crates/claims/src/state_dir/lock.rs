@@ -13,7 +13,7 @@ use std::{
         fs::{MetadataExt as _, OpenOptionsExt as _},
         net::UnixStream,
     },
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use flannel_host::lock_holder::LockHolder;
@@ -25,7 +25,10 @@ use nix::{
     unistd::geteuid,
 };
 
-use super::OF_OTHERS;
+use super::{
+    files::{lock, lock_in_making, status_socket},
+    rights::OF_OTHERS,
+};
 
 /// A lock that could not be taken.
 #[derive(Debug)]
@@ -40,16 +43,6 @@ impl From<io::Error> for LockError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
-}
-
-/// The lock file.
-pub fn lock(dir: &Path) -> PathBuf {
-    dir.join("agent.lock")
-}
-
-/// The file that becomes the lock file in the place of one that others may have open.
-pub fn lock_in_making(dir: &Path) -> PathBuf {
-    dir.join("agent.lock.new")
 }
 
 /// Takes the lock, or says at once who has it.
@@ -152,7 +145,7 @@ fn try_lock(file: File) -> io::Result<Result<Flock<File>, File>> {
 /// The agent that listens on the status socket. Every version has it, and only the directory's
 /// owner can bind it.
 fn listener(dir: &Path) -> io::Result<Option<LockHolder>> {
-    let stream = match UnixStream::connect(super::status_socket(dir)) {
+    let stream = match UnixStream::connect(status_socket(dir)) {
         Ok(stream) => stream,
         Err(error)
             if matches!(

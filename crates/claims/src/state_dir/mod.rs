@@ -4,7 +4,9 @@
 //! user may read that file. The agent's own files have 0600, and only its user may write into the
 //! directory.
 
+mod files;
 mod lock;
+mod rights;
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
@@ -18,20 +20,11 @@ use flannel_host::{lock_holder::LockHolder, sysctl_record};
 use nix::{fcntl::Flock, libc};
 use thiserror::Error;
 
-use self::lock::LockError;
-pub use self::lock::{lock, lock_in_making};
-
-/// The path of the status socket in a state directory.
-pub fn status_socket(dir: &Path) -> PathBuf {
-    dir.join("agent.sock")
-}
-
-/// Rights of group and others.
-const OF_OTHERS: u32 = 0o077;
-/// The right of group and others to write.
-const WRITABLE_BY_OTHERS: u32 = 0o022;
-/// A directory in which everybody may create files, such as `/tmp`.
-const STICKY: u32 = 0o1000;
+pub use self::files::{lease_record, lock, lock_in_making, status_socket};
+use self::{
+    lock::LockError,
+    rights::{OF_OTHERS, STICKY, WRITABLE_BY_OTHERS},
+};
 
 /// The lock on a state directory.
 #[derive(Debug)]
@@ -101,11 +94,6 @@ impl StateDir {
         }
         Ok(Self { _lock: lock })
     }
-}
-
-/// The record of the lease that this node published last.
-pub fn lease_record(state_dir: &Path) -> PathBuf {
-    state_dir.join("lease")
 }
 
 /// Parents are for everybody: they may lead to other directories as well.

@@ -3,7 +3,7 @@
 //! An ADD that is repeated, or that finds an interface of another network, undoes nothing: what is
 //! there belongs to a pod that runs.
 
-use super::{delete::delete, note};
+use super::{delete::delete, note::note};
 use crate::{
     delegate::Delegate,
     environment::{Environment, Verb},

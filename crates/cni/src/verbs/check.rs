@@ -1,6 +1,6 @@
 //! CHECK: the pod's subnets are still this node's, and the delegate finds everything in place.
 
-use super::present;
+use super::present::present;
 use crate::{
     delegate::Delegate,
     environment::{Environment, Verb},

@@ -2,7 +2,8 @@
 
 use super::{
     delete::{delete, without_state},
-    note, present,
+    note::note,
+    present::present,
 };
 use crate::{
     delegate::Delegate,

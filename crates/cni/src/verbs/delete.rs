@@ -1,6 +1,6 @@
 //! The delegate's DEL, for all verbs that delete: it must succeed after whatever an ADD left.
 
-use super::note;
+use super::note::note;
 use crate::{
     delegate::Delegate,
     environment::{Environment, Verb},

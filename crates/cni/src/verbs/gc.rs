@@ -3,7 +3,7 @@
 
 use super::{
     delete::{delete, without_state},
-    note,
+    note::note,
 };
 use crate::{
     delegate::Delegate,

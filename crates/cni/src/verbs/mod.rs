@@ -5,15 +5,14 @@ mod check;
 mod del;
 mod delete;
 mod gc;
+mod note;
+mod present;
 mod status;
-
-use std::io::{self, Write as _};
 
 use crate::{
     environment::{Environment, Verb},
     error::Error,
     netconf::NetConf,
-    state::{Key, StateDir},
     version::{self, Version},
 };
 
@@ -34,16 +33,4 @@ pub(crate) fn run(environment: &Environment, input: &[u8]) -> Result<Vec<u8>, Er
         Verb::Status => status::status(environment, &conf_since(Version::WITH_GC)?),
         Verb::Version => Ok(version::answer(version::of_answer(input))),
     }
-}
-
-/// The key under which there is a file for this call, ours or stock flannel's.
-fn present(state: &StateDir, environment: &Environment) -> Option<Key> {
-    let key = Key::new(environment);
-    let stock = key.stock();
-    [key, stock].into_iter().find(|key| state.has(key))
-}
-
-/// Writes a line to standard error, for the runtime's log. A failure to write is ignored.
-fn note(text: &str) {
-    drop(writeln!(io::stderr(), "flannel: {text}"));
 }

@@ -8,6 +8,7 @@
 mod clsact;
 mod early;
 pub mod filters;
+mod hook;
 pub mod polls;
 pub mod query;
 mod tcx;
@@ -22,6 +23,7 @@ use crate::{DatapathError, PinRoot, pins};
 
 pub use clsact::{Ledger, PRIORITY, handle, is_our_handle};
 pub use early::{EarlyGuard, XdpGuardMode};
+pub use hook::{Hook, direction};
 
 /// The method by which programs are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,41 +49,6 @@ impl AttachKind {
         match query.and_then(|loopback| query::programs(loopback, TcAttachType::Ingress)) {
             Ok(_) => Self::Tcx,
             Err(_) => Self::Clsact,
-        }
-    }
-}
-
-/// A program on a device.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Hook {
-    /// The program.
-    pub program: Program,
-    /// The device.
-    pub ifindex: u32,
-    /// Its name, by which aya attaches.
-    pub ifname: String,
-}
-
-impl Hook {
-    /// The side of the device the program belongs on.
-    pub const fn direction(&self) -> TcAttachType {
-        direction(self.program)
-    }
-
-    /// Returns true if the device is a pod's veth, of which there may be hundreds.
-    const fn is_on_pod(&self) -> bool {
-        matches!(self.program, Program::FromPod | Program::ToPod)
-    }
-}
-
-/// The side of a device a program belongs on.
-pub const fn direction(program: Program) -> TcAttachType {
-    match program {
-        Program::FromPod | Program::FromUnderlay | Program::FromTunnel | Program::FromL3Tunnel => {
-            TcAttachType::Ingress
-        }
-        Program::ToTunnel | Program::ToPod | Program::ToUnderlay | Program::ToL3Tunnel => {
-            TcAttachType::Egress
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Elements whose options decide.
 
-use super::{ElementFacts, Finding, FlagTest};
+use super::{
+    entry::Finding,
+    facts::{ElementFacts, FlagTest},
+};
 
 /// FIN, SYN and RST: packets with one of them always take the kernel's path.
 pub(crate) const CONTROL: u8 = 0x07;

@@ -1,6 +1,9 @@
 //! Matches, watchers and targets of ebtables(8), by the name their options begin with.
 
-use super::{Entry, conditions, depends, exact, per_packet};
+use super::{
+    conditions,
+    entry::{Entry, depends, exact, per_packet},
+};
 
 pub(super) const ENTRIES: &[Entry] = &[
     exact("802_3", "only Ethernet II frames are replayed"),

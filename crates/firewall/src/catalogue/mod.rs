@@ -13,6 +13,8 @@
 
 mod conditions;
 mod ebtables;
+mod entry;
+mod facts;
 mod nft_fields;
 mod nft_statements;
 #[cfg(test)]
@@ -22,7 +24,11 @@ mod xtables_targets;
 
 use std::{collections::HashMap, sync::LazyLock};
 
-pub(super) use self::conditions::{CONTROL, NOT_FRAGMENT};
+use self::entry::{Entry, Finding, Rating};
+pub(super) use self::{
+    conditions::{CONTROL, NOT_FRAGMENT},
+    facts::{ElementFacts, FlagTest},
+};
 
 /// The kinds of elements, each with its own table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,71 +82,6 @@ impl ElementKind {
             name.to_owned()
         }
     }
-}
-
-/// A row of the catalogue.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    /// The name in a rule; `*` at its end stands for the rest.
-    name: &'static str,
-    rating: Rating,
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the page of the catalogue is made from it")
-    )]
-    why: &'static str,
-}
-
-/// The verdict of a row.
-#[derive(Clone, Copy, Debug)]
-enum Rating {
-    Exact,
-    PerPacket,
-    /// Exact for flows of pods; tunnel packets to one peer may differ in it.
-    PerTunnelPacket,
-    /// It depends on the options.
-    Depends(fn(&ElementFacts<'_>) -> Finding),
-}
-
-/// The outcome of a condition on options.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Finding {
-    Exact,
-    KernelPath,
-    NewConnections,
-    PerPacket,
-    /// The same, of a part of the element.
-    PerPacketIn(&'static str),
-}
-
-/// Facts known of an element's options.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ElementFacts<'a> {
-    /// It has none that matter.
-    None,
-    /// The reader is not shown them.
-    Hidden,
-    /// Words of a command line.
-    Words(&'a [&'a str]),
-    /// Flags of TCP: which are looked at, and what they are compared with.
-    Flags(FlagTest),
-    /// Bits of a field that are looked at.
-    Mask(u64),
-    /// Seconds after which what is written goes away; none for never.
-    Timeout(Option<u64>),
-    /// States of connections that match.
-    States(&'a [&'a str]),
-}
-
-/// A test of TCP flags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FlagTest {
-    /// `flags & mask == value`, or the opposite.
-    Equal { mask: u8, value: u8, negated: bool },
-    /// One of these is set, or the opposite.
-    Any { mask: u8, negated: bool },
-    /// Any other use.
-    Other,
 }
 
 /// An element of a rule.
@@ -240,42 +181,6 @@ fn find(kind: ElementKind, name: &str) -> Option<&'static Entry> {
         .get(&(kind, name))
         .copied()
         .or_else(|| INDEX.get(&(kind, group()?.as_str())).copied())
-}
-
-const fn exact(name: &'static str, why: &'static str) -> Entry {
-    Entry {
-        name,
-        rating: Rating::Exact,
-        why,
-    }
-}
-
-const fn per_packet(name: &'static str, why: &'static str) -> Entry {
-    Entry {
-        name,
-        rating: Rating::PerPacket,
-        why,
-    }
-}
-
-const fn per_tunnel_packet(name: &'static str, why: &'static str) -> Entry {
-    Entry {
-        name,
-        rating: Rating::PerTunnelPacket,
-        why,
-    }
-}
-
-const fn depends(
-    name: &'static str,
-    on: fn(&ElementFacts<'_>) -> Finding,
-    why: &'static str,
-) -> Entry {
-    Entry {
-        name,
-        rating: Rating::Depends(on),
-        why,
-    }
 }
 
 #[cfg(test)]

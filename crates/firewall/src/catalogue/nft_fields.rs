@@ -1,6 +1,9 @@
 //! Expressions of nft(8), by protocol and field as in JSON.
 
-use super::{Entry, conditions, depends, exact, per_packet, per_tunnel_packet};
+use super::{
+    conditions,
+    entry::{Entry, depends, exact, per_packet, per_tunnel_packet},
+};
 
 const PROTOCOL: &str = "only TCP and UDP are replayed";
 const LENGTH: &str = "packets of a flow differ in length";

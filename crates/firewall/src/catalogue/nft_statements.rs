@@ -1,6 +1,9 @@
 //! Statements of nft(8), by their names in JSON, and the fields they write.
 
-use super::{Entry, conditions, depends, exact, per_packet};
+use super::{
+    conditions,
+    entry::{Entry, depends, exact, per_packet},
+};
 
 pub(super) const ENTRIES: &[Entry] = &[
     exact("accept", "a verdict"),

@@ -1,6 +1,9 @@
 //! Matches of iptables and ip6tables: all of iptables-extensions(8).
 
-use super::{Entry, conditions, depends, exact, per_packet, per_tunnel_packet};
+use super::{
+    conditions,
+    entry::{Entry, depends, exact, per_packet, per_tunnel_packet},
+};
 
 pub(super) const ENTRIES: &[Entry] = &[
     exact("addrtype", "addresses are part of a flow"),

@@ -1,6 +1,9 @@
 //! Targets of iptables and ip6tables: all of iptables-extensions(8), and the built-in ones.
 
-use super::{Entry, conditions, depends, exact, per_packet, per_tunnel_packet};
+use super::{
+    conditions,
+    entry::{Entry, depends, exact, per_packet, per_tunnel_packet},
+};
 
 pub(super) const ENTRIES: &[Entry] = &[
     exact("ACCEPT", "a verdict"),

@@ -7,7 +7,7 @@ use flannel_netfilter::{Attributes, Expression};
 use super::{
     keys,
     rule::RuleReader,
-    sets::{SetFacts, Sets},
+    set_facts::{SetFacts, Sets},
 };
 use crate::model::{ChainHook, HostRule, Ruleset};
 

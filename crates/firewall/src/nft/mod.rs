@@ -11,6 +11,7 @@ pub(super) mod fuzz;
 mod keys;
 mod load;
 pub(super) mod rule;
+mod set_facts;
 mod sets;
 
 use std::collections::{BTreeSet, HashMap};
@@ -19,13 +20,10 @@ use flannel_netfilter::{NftablesReader, NftablesTable, is_trace_table};
 use flannel_netlink::NetlinkError;
 
 pub use self::keys::family as nft_family;
-use self::{
-    rule::RuleReader,
-    sets::{KernelSets, SetFacts},
-};
+use self::{rule::RuleReader, set_facts::SetFacts, sets::KernelSets};
 use crate::{
+    hooks::Hooks,
     model::{ChainHook, HostRule, Ruleset},
-    read::Hooks,
 };
 
 /// The sockets of a read: sets are read while the rules of a chain arrive.

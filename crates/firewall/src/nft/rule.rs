@@ -10,7 +10,7 @@ use super::{
     fields::{Headers, Span},
     keys,
     load::{Load, Source},
-    sets::{SetFacts, Sets},
+    set_facts::{SetFacts, Sets},
 };
 use crate::{
     catalogue::{Element, ElementFacts, ElementKind},

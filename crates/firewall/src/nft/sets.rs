@@ -1,11 +1,14 @@
-//! The facts of sets and maps that rules which refer to them depend on.
+//! Reads the sets and maps that rules refer to.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
 use flannel_netfilter::{Attributes, NftablesReader, NftablesTable};
 use flannel_netlink::NetlinkError;
 
-use super::rule::{RuleReader, apply_verdict};
+use super::{
+    rule::{RuleReader, apply_verdict},
+    set_facts::{SetFacts, Sets},
+};
 use crate::model::HostRule;
 
 /// `NFT_SET_ANONYMOUS`.
@@ -16,27 +19,6 @@ const VERDICT: u32 = 0xffff_ff00;
 const END: u64 = 0x1;
 /// The number of values of an anonymous set that are kept. Larger sets count as unknown.
 const MOST_VALUES: usize = 4096;
-
-/// The facts of a set that a rule which refers to it depends on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct SetFacts {
-    /// The bytes of a key.
-    pub(super) key_length: u32,
-    /// First and last values of an anonymous set; `None` for another, which may change.
-    pub(super) values: Option<Vec<(Vec<u8>, Vec<u8>)>>,
-    /// The parts that every look-up adds to a rule, and the chains it leads to.
-    pub(super) sum: HostRule,
-    /// The timeout of elements.
-    pub(super) timeout: Option<Duration>,
-    /// `NFT_OBJECT_*` of a map of objects.
-    pub(super) object_kind: u32,
-}
-
-/// The sets of a table.
-pub(super) trait Sets {
-    /// Returns the facts of a set; the default of one that does not exist.
-    fn facts(&mut self, name: &str) -> SetFacts;
-}
 
 /// The sets of tables of this network namespace, read when a rule refers to them.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use super::{
         catalogue::{Element, ElementFacts, ElementKind},
         model::{ChainHook, HostRule},
     },
-    built_in,
+    built_in::built_in,
 };
 
 /// The hooks of bridges.

@@ -5,7 +5,7 @@ use super::{
         catalogue::{Element, ElementFacts, ElementKind},
         model::{ChainHook, HostRule, Packets, Ports},
     },
-    built_in,
+    built_in::built_in,
 };
 
 /// Options whose argument is free text, which may read like an option.

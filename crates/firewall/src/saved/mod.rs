@@ -1,5 +1,6 @@
 //! The reader of what the `save` tools of iptables and ebtables print, line by line. Pure.
 
+mod built_in;
 mod ebtables;
 mod iptables;
 
@@ -13,7 +14,7 @@ use flannel_firewall_tools::{
 pub(super) use self::iptables::add_section;
 use super::{
     catalogue::{Element, ElementFacts, ElementKind},
-    model::{ChainHook, Ruleset},
+    model::Ruleset,
 };
 
 /// The family of bridges, which has its own forms.
@@ -91,16 +92,6 @@ impl<'a> SavedReader<'a> {
             rule.add(&Element::new(kind, &name, ElementFacts::Hidden));
         }
         self.found.add(rule);
-    }
-}
-
-/// A hook by the name of a built-in chain.
-fn built_in(name: &str, nat: bool, drops: bool) -> ChainHook {
-    ChainHook {
-        at: name.to_ascii_lowercase(),
-        nat,
-        drops,
-        devices: Vec::new(),
     }
 }
 

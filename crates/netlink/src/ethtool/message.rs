@@ -13,7 +13,7 @@ use netlink_packet_core::{
 };
 use netlink_packet_generic::{GenlFamily, GenlHeader};
 
-use super::DeviceFeatures;
+use super::features::DeviceFeatures;
 use crate::attribute::attribute;
 
 /// `ETHTOOL_MSG_FEATURES_GET`, and the answer's `ETHTOOL_MSG_FEATURES_GET_REPLY`.

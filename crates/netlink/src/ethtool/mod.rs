@@ -5,13 +5,13 @@
 //! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/rtnetlink.c)), without the features
 //! themselves.
 
+mod features;
 mod message;
-
-use std::collections::BTreeSet;
 
 use netlink_packet_generic::{GenlFamily as _, GenlMessage};
 use netlink_sys::protocols::NETLINK_GENERIC;
 
+pub use self::features::DeviceFeatures;
 use self::message::FeaturesMessage;
 use super::{
     device_name::DeviceName,
@@ -21,25 +21,6 @@ use super::{
     socket,
     transport::Transport,
 };
-
-/// The offload features of a device, by the names that `ethtool -k` shows behind its tabs.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DeviceFeatures {
-    /// Features that can be switched on this device.
-    pub changeable: BTreeSet<String>,
-    /// Features that the driver or the operator asks for. One that depends on another may be off
-    /// all the same.
-    pub wanted: BTreeSet<String>,
-}
-
-impl DeviceFeatures {
-    /// Returns `None` for a feature that the device does not have, or cannot switch.
-    pub fn is_wanted(&self, feature: &str) -> Option<bool> {
-        self.changeable
-            .contains(feature)
-            .then(|| self.wanted.contains(feature))
-    }
-}
 
 /// A handle on the features of devices. Clones share a socket.
 #[derive(Debug, Clone)]

@@ -12,7 +12,7 @@ use netlink_packet_route::{
 use netlink_packet_xfrm::XFRM_MSG_EXPIRE;
 use tracing::warn;
 
-use super::KernelEvent;
+use super::event::KernelEvent;
 use crate::{
     Address, FdbKey, Link, NeighbourKey, datagram::messages, neighbour::is_permanent,
     nexthop::NexthopMessage, reply::Reply, route,

@@ -7,7 +7,7 @@ use netlink_packet_core::{
     NetlinkSerializable, Nla as _, NlasIterator, Parseable as _,
 };
 
-use super::{Nexthop, NexthopId};
+use super::object::{Nexthop, NexthopId};
 use crate::{
     attribute::octets,
     family::{addr_from_bytes, to_kernel},

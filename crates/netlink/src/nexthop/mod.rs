@@ -7,43 +7,16 @@
 //! routes by it, and of them the kernel does not speak either.
 
 mod message;
-
-use std::{fmt, net::IpAddr};
+mod object;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 
 pub(super) use self::message::NexthopMessage;
+pub use self::object::{Nexthop, NexthopId};
 use super::{
     Netlink,
     error::{Fault, NetlinkError, Verb},
 };
-
-/// The id of an object. The first to create an object with an id owns it; the kernel assigns small
-/// ids to requests without one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NexthopId(pub u32);
-
-impl fmt::Display for NexthopId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "nexthop {}", self.0)
-    }
-}
-
-/// The next hop of an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Nexthop {
-    /// Next hop; `None` where packets need none, or are not sent at all.
-    pub gateway: Option<IpAddr>,
-    /// Interface index; `None` for a group and a blackhole.
-    pub oif: Option<u32>,
-    /// The gateway counts as attached to the link although no prefix there covers it.
-    pub onlink: bool,
-    /// The [route protocol number](super::protocol) of its creator.
-    pub protocol: u8,
-    /// It is more or something else: a group, a blackhole, one that encapsulates, one for the FDB.
-    /// Read, never written.
-    pub special: bool,
-}
 
 impl Netlink {
     /// All objects of the namespace, in order of their numbers; `None` on a kernel without them.

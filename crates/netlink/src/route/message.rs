@@ -5,14 +5,15 @@ use std::net::IpAddr;
 use flannel_host::family::Family;
 use ipnet::IpNet;
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteType, RouteVia,
+    RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteType, RouteVia,
 };
 
-use super::{Route, RouteKey};
-use crate::{
-    RouteHop,
-    family::{from_kernel, to_kernel},
+use super::{
+    entry::{Route, RouteKey},
+    gateway::{ip, via},
+    hop::RouteHop,
 };
+use crate::family::{from_kernel, to_kernel};
 
 /// The route a message is about; `None` for those the module above leaves out, for the kernel's
 /// cached clones, and for other families.
@@ -82,24 +83,6 @@ fn take(route: &mut Route, attribute: &RouteAttribute) {
         }
         RouteAttribute::NhId(id) => route.nexthop = Some(*id),
         _ => {}
-    }
-}
-
-/// An IP address in a route attribute.
-pub(crate) fn ip(addr: &RouteAddress) -> Option<IpAddr> {
-    match addr {
-        RouteAddress::Inet(addr) => Some((*addr).into()),
-        RouteAddress::Inet6(addr) => Some((*addr).into()),
-        _ => None,
-    }
-}
-
-/// A gateway that may be of the other family.
-pub(crate) fn via(addr: &RouteVia) -> Option<IpAddr> {
-    match addr {
-        RouteVia::Inet(addr) => Some((*addr).into()),
-        RouteVia::Inet6(addr) => Some((*addr).into()),
-        _ => None,
     }
 }
 

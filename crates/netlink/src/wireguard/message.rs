@@ -15,7 +15,7 @@ use netlink_packet_wireguard::{
     WireguardPeerFlags, WireguardTimeSpec,
 };
 
-use super::{WireguardDevice, WireguardPeer, WireguardPeerState};
+use super::device::{WireguardDevice, WireguardPeer, WireguardPeerState};
 
 /// The kernel's form of a key that is not set.
 const NO_KEY: [u8; KEY_LEN] = [0; KEY_LEN];

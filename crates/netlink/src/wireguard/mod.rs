@@ -5,16 +5,10 @@
 //! 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/wireguard.h)), whose number
 //! the kernel assigns when the module is loaded.
 
+mod device;
 mod message;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::SocketAddr,
-    time::SystemTime,
-};
-
 use flannel_host::wireguard_key::{PublicKey, SecretKey};
-use ipnet::IpNet;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_generic::{GenlFamily as _, GenlMessage};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -22,6 +16,7 @@ use netlink_packet_wireguard::WireguardMessage;
 use netlink_sys::protocols::NETLINK_GENERIC;
 use rtnetlink::LinkWireguard;
 
+pub use self::device::{WireguardDevice, WireguardPeer, WireguardPeerState};
 use super::{
     Netlink,
     device_name::DeviceName,
@@ -31,43 +26,6 @@ use super::{
     socket,
     transport::{Dump, Transport},
 };
-
-/// The settings of one peer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WireguardPeer {
-    /// Its address and port; `None` if they are not known.
-    pub endpoint: Option<SocketAddr>,
-    /// The prefixes that are behind it: where its packets may come from, and which go to it.
-    pub allowed: BTreeSet<IpNet>,
-    /// The secret shared with it in addition to the keys.
-    pub preshared_key: Option<SecretKey>,
-    /// Seconds between two packets that keep an idle tunnel open.
-    pub keepalive: Option<u16>,
-}
-
-/// A peer, and what has come of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WireguardPeerState {
-    /// Its settings. The endpoint is the one it was last heard from.
-    pub peer: WireguardPeer,
-    /// When it last proved its key; `None` if it never did.
-    pub last_handshake: Option<SystemTime>,
-    /// Bytes received from it, with all that the tunnel adds.
-    pub received: u64,
-    /// Bytes sent to it, likewise.
-    pub sent: u64,
-}
-
-/// A WireGuard device as it is.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct WireguardDevice {
-    /// Its key; `None` if none is set.
-    pub private_key: Option<SecretKey>,
-    /// Its UDP port.
-    pub port: u16,
-    /// Its peers.
-    pub peers: BTreeMap<PublicKey, WireguardPeerState>,
-}
 
 /// A handle on the settings of the kernel's WireGuard devices. Clones share a socket.
 #[derive(Debug, Clone)]

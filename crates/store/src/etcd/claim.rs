@@ -1,6 +1,6 @@
 //! Asks the holder of a lease that looks like ours whether it lives.
 //!
-//! The question is a write of the lease as it stands, with the field [`CLAIMED_BY`] in addition,
+//! The question is a write of the lease as it stands, with the field `ClaimedBy` in addition,
 //! which other nodes and stock flannel ignore: for them nothing changes. An agent that holds the
 //! lease writes its own value back at once (see [`super::renewal`]). If no client writes the key
 //! within [`PATIENCE`], the holder is gone, or is stock flannel, and the lease is taken over.
@@ -8,38 +8,26 @@
 //! A machine that was answered once waits for [`SILENCE`] before it takes the lease over, so that a
 //! restart of the other machine's agent costs that machine nothing.
 
-use std::{fmt::Write as _, fs, time::Duration};
+use std::{fs, time::Duration};
 
-use flannel_host::{clock::BootTime, excerpt::excerpt};
+use flannel_host::clock::BootTime;
 use tokio::time::sleep;
 
 use super::{
-    EtcdManager,
     error::EtcdError,
     listing::Stored,
+    manager::EtcdManager,
     publish::{Guard, Outcome, Publication, revoke},
+    question::{Claim, with_claim},
 };
-use crate::{LeaseAttrs, config::gojson::Fields};
+use crate::LeaseAttrs;
 
-/// The field of a lease's value with the machine that asks.
-const CLAIMED_BY: &str = "ClaimedBy";
 /// The time that a holder has for its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between looks for an answer.
 const LOOK: Duration = Duration::from_millis(200);
 /// The time for which a holder that answered before has to be silent.
 const SILENCE: Duration = Duration::from_mins(5);
-
-/// A question that was asked.
-#[derive(Clone, Debug)]
-pub(super) struct Claim {
-    /// The name of the lease.
-    name: String,
-    /// The revision of the question.
-    modified: i64,
-    etcd_lease: i64,
-    since: BootTime,
-}
 
 /// The result of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,25 +119,6 @@ impl EtcdManager {
     }
 }
 
-/// The value of a lease with a question in it.
-fn with_claim(attrs: &LeaseAttrs, name: &str) -> String {
-    let mut value = attrs.to_json();
-    let name = serde_json::to_string(name).expect("a text always serialises");
-    if value.pop() == Some('}') {
-        let _infallible = write!(value, ",\"{CLAIMED_BY}\":{name}}}");
-    }
-    value
-}
-
-/// The machine that asks, in a lease's value.
-pub(super) fn claimed_by(value: &[u8]) -> Option<Box<str>> {
-    let text = str::from_utf8(value)
-        .ok()
-        .filter(|text| text.contains(CLAIMED_BY))?;
-    let name: String = Fields::parse(text).ok()?.value(CLAIMED_BY).ok()??;
-    Some(excerpt(&name).to_string().into())
-}
-
 /// By what this machine is known to others: its name and its end of the tunnel.
 fn name_of(own: &LeaseAttrs) -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -160,24 +129,4 @@ fn name_of(own: &LeaseAttrs) -> String {
         .chain(own.end())
         .collect::<Vec<_>>()
         .join(", ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_question_changes_no_attribute_and_is_read_back() {
-        let text = r#"{"PublicIP":"192.0.2.1","PublicIPv6":null,"BackendType":"host-gw"}"#;
-        let attrs = LeaseAttrs::parse(text.as_bytes()).expect("attributes");
-        let asked = with_claim(&attrs, "host \"b\"");
-        assert_eq!(
-            LeaseAttrs::parse(asked.as_bytes()).expect("attributes"),
-            attrs
-        );
-        assert_eq!(claimed_by(asked.as_bytes()).as_deref(), Some("host \"b\""));
-        for other in [text, "ClaimedBy", r#"{"ClaimedBy":7}"#] {
-            assert_eq!(claimed_by(other.as_bytes()), None, "{other}");
-        }
-    }
 }

@@ -1,12 +1,10 @@
 //! Errors of requests to etcd.
 
-use std::error::Error as _;
-
 use etcd_client::Error;
 use flannel_host::excerpt::message_excerpt;
 use tonic::{Code, Status};
 
-use super::{options::is_tls, tls::TlsError};
+use super::{cause::brief, options::is_tls, tls::TlsError};
 
 /// A failed request.
 #[derive(Debug, thiserror::Error)]
@@ -191,22 +189,6 @@ fn to_check(endpoints: &[String]) -> &'static str {
     } else {
         "--etcd-endpoints and the servers"
     }
-}
-
-/// The innermost cause: the layers above it repeat each other.
-pub(super) fn brief(error: &Error) -> String {
-    let mut cause: &dyn std::error::Error = match error {
-        Error::GRpcStatus(status) if status.source().is_none() => {
-            return message_excerpt(&status.message());
-        }
-        Error::GRpcStatus(status) => status,
-        Error::TransportError(transport) => transport,
-        _ => error,
-    };
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    message_excerpt(&cause)
 }
 
 #[cfg(test)]

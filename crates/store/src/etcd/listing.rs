@@ -5,7 +5,7 @@ use std::sync::Arc;
 use etcd_client::{GetOptions, GetResponse, KeyValue};
 
 use super::{
-    claim::claimed_by, client::EtcdClient, error::EtcdError, keys::Keys, position::Position,
+    client::EtcdClient, error::EtcdError, keys::Keys, position::Position, question::claimed_by,
 };
 use crate::{Entry, Lease};
 

@@ -8,10 +8,16 @@ use std::time::{Duration, Instant};
 use flannel_host::clock::BootTime;
 use tracing::{info, warn};
 
-use super::{EtcdManager, Guard, Held, Outcome, Publication, Stored, known_by, publish};
+use super::{
+    acquire::known_by,
+    held::Held,
+    listing::Stored,
+    manager::EtcdManager,
+    publish::{self, Guard, Outcome, Publication},
+};
 use crate::{
     AcquireError, Backoff, Delays, EndMatch, LeaseAttrs, LeaseRequest, LogThrottle, LostCause,
-    StoreEvent, SubnetManager as _,
+    StoreEvent,
 };
 
 /// Between attempts to acquire again, and before our attributes are written over someone else's.
@@ -205,7 +211,7 @@ impl Holder {
     }
 
     async fn acquire(&mut self, manager: &mut EtcdManager) -> Vec<StoreEvent> {
-        match manager.acquire(&self.request).await {
+        match manager.acquire_lease(&self.request).await {
             Ok(own) => {
                 info!("acquired lease {}", own.key);
                 self.again.reset();

@@ -13,9 +13,9 @@ use flannel_host::clock::{BootTime, until};
 use tracing::warn;
 
 use super::{
-    EtcdManager,
     error::{EtcdError, Problem},
     listing::{Stored, list},
+    manager::EtcdManager,
     position::Position,
     renewal::Holder,
     verify,

@@ -14,6 +14,7 @@ use etcd_client::{Certificate, Client, ConnectOptions, Error, Identity, TlsOptio
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use tokio::time::Instant;
 
+use super::cause::brief;
 use crate::off_thread::{OffThread, Unfinished};
 
 /// The time limit of [`TlsFiles::check`].
@@ -120,7 +121,7 @@ impl TlsFiles {
 
     /// Returns the error to report when the client refuses files that could be read.
     pub(super) fn unfit(&self, error: &Error) -> TlsError {
-        let problem = super::error::brief(error);
+        let problem = brief(error);
         match self.client.clone() {
             Some(files) => TlsError::Pair { files, problem },
             None => TlsError::Roots { problem },

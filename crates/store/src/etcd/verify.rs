@@ -11,7 +11,7 @@
 
 use etcd_client::{GetResponse, KeyValue};
 
-use super::{Held, client::EtcdClient, error::EtcdError, keys::Keys, position::Position};
+use super::{client::EtcdClient, error::EtcdError, held::Held, keys::Keys, position::Position};
 
 /// Asks whether what we know up to `position` is this store's history.
 pub(super) async fn is_known(

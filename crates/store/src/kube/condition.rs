@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
-use super::{KubeManager, Liveness, record::NETWORK_UNAVAILABLE};
+use super::{Liveness, manager::KubeManager, record::NETWORK_UNAVAILABLE};
 use crate::{Backoff, Delays, LogThrottle};
 
 const RETRY: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from_mins(1), 20) {

@@ -6,15 +6,14 @@
 use std::sync::Arc;
 
 use super::{
-    KubeManager,
     entry::{Families, entry_of},
     error::KubeError,
+    manager::KubeManager,
     position::Position,
     record::{NodePage, NodeRecord},
     requests::{ListFrom, list_nodes},
-    source::KubeSource,
 };
-use crate::watcher::Listing;
+use crate::Entry;
 
 /// Listings that may be overtaken by compaction before we report it.
 const TRIES: u32 = 3;
@@ -37,12 +36,22 @@ impl Scope {
     }
 }
 
+/// The result of a listing.
+pub(super) struct NodeListing {
+    /// The entries of other Nodes.
+    pub(super) entries: Vec<Arc<Entry>>,
+    /// Our Node; `None` if there is none of its name.
+    pub(super) own: Option<NodeRecord>,
+    /// The position from which changes to this listing continue.
+    pub(super) position: Position,
+}
+
 /// Lists the Nodes that concern us.
 pub(super) async fn list(
     manager: &mut KubeManager,
     scope: &Scope,
     from: &ListFrom,
-) -> Result<Listing<KubeSource>, KubeError> {
+) -> Result<NodeListing, KubeError> {
     for _ in 1..TRIES {
         match list_once(manager, scope, from).await {
             Err(error) if error.is_outdated() => {
@@ -58,7 +67,7 @@ async fn list_once(
     manager: &mut KubeManager,
     scope: &Scope,
     from: &ListFrom,
-) -> Result<Listing<KubeSource>, KubeError> {
+) -> Result<NodeListing, KubeError> {
     let prefix = manager.client.options().prefix.clone();
     let (mut entries, mut own, mut next) = (Vec::new(), None, String::new());
     loop {
@@ -77,7 +86,7 @@ async fn list_once(
         next = page.metadata.next;
         if next.is_empty() {
             let position = Position::new(page.metadata.resource_version);
-            return Ok(Listing {
+            return Ok(NodeListing {
                 entries,
                 own,
                 position,

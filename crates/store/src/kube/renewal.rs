@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 use super::{
-    KubeManager, annotate::patch_for, entry::Annotations, position::is_older,
+    annotate::patch_for, entry::Annotations, manager::KubeManager, position::is_older,
     prefix::AnnotationPrefix, record::NodeRecord,
 };
 use crate::{

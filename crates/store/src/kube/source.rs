@@ -27,11 +27,11 @@ use std::{collections::BTreeMap, sync::Arc};
 use tracing::debug;
 
 use super::{
-    KubeManager,
     condition::Condition,
     entry::{Annotations, Families, entry_of},
     error::{KubeError, Problem},
-    listing::{Scope, list},
+    listing::{NodeListing, Scope, list},
+    manager::KubeManager,
     position::Position,
     record::NodeRecord,
     renewal::Holder,
@@ -149,13 +149,20 @@ impl Source for KubeSource {
             Err(error) if error.is_too_new() => ListFrom::Store,
             Err(_) => self.from.clone(),
         };
-        let listing = result?;
-        self.reported = listing
-            .entries
+        let NodeListing {
+            entries,
+            own,
+            position,
+        } = result?;
+        self.reported = entries
             .iter()
             .map(|entry| (Arc::clone(&entry.name), Arc::clone(entry)))
             .collect();
-        Ok(listing)
+        Ok(Listing {
+            entries,
+            own,
+            position,
+        })
     }
 
     async fn open(&mut self, position: &Position) -> Result<WatchStream<NodeRecord>, KubeError> {

@@ -13,31 +13,11 @@ use std::{
 use ipnet::IpNet;
 
 use super::{
-    Entry, LeaseSet, Peer, Rejected, Resolved,
+    LeaseSet, Peer, Rejected, Resolved,
     conflicts::{Conflicts, Tie},
+    dirty_set::DirtySet,
 };
-use crate::Lease;
-
-/// The entries to judge again.
-#[derive(Clone, Debug)]
-pub(super) enum DirtySet {
-    /// Everything.
-    All,
-    /// The entries of these names, with the subnets they had; some may be gone.
-    Some {
-        names: BTreeSet<Arc<str>>,
-        subnets: BTreeSet<IpNet>,
-    },
-}
-
-impl DirtySet {
-    const fn nothing() -> Self {
-        Self::Some {
-            names: BTreeSet::new(),
-            subnets: BTreeSet::new(),
-        }
-    }
-}
+use crate::{Entry, Lease};
 
 /// The consequences of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

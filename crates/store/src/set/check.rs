@@ -2,57 +2,15 @@
 
 use std::net::IpAddr;
 
-use flannel_host::{family::Family, networks::overlap};
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use flannel_host::networks::overlap;
+use ipnet::IpNet;
 
 use super::{
     AddressFault, EndId, HostAddresses, RejectReason, TunnelEnd,
     end::{self, EndReader},
+    lease_family::LeaseFamily,
 };
-use crate::{
-    config::Prefix,
-    {BadLease, Entry, Lease, LeaseAttrs, LeaseKey, RawJson},
-};
-
-/// Access to the parts of a lease that belong to one family.
-pub(super) trait LeaseFamily: Prefix {
-    const FAMILY: Family;
-    fn subnet_of(key: LeaseKey) -> Option<Self>;
-    fn public_ip(attrs: &LeaseAttrs) -> Option<Self::Address>;
-    fn data(attrs: &LeaseAttrs) -> Option<&RawJson>;
-}
-
-impl LeaseFamily for Ipv4Net {
-    const FAMILY: Family = Family::V4;
-
-    fn subnet_of(key: LeaseKey) -> Option<Self> {
-        key.v4
-    }
-
-    fn public_ip(attrs: &LeaseAttrs) -> Option<Self::Address> {
-        attrs.public_ip
-    }
-
-    fn data(attrs: &LeaseAttrs) -> Option<&RawJson> {
-        attrs.backend_data.as_ref()
-    }
-}
-
-impl LeaseFamily for Ipv6Net {
-    const FAMILY: Family = Family::V6;
-
-    fn subnet_of(key: LeaseKey) -> Option<Self> {
-        key.v6
-    }
-
-    fn public_ip(attrs: &LeaseAttrs) -> Option<Self::Address> {
-        attrs.public_ipv6
-    }
-
-    fn data(attrs: &LeaseAttrs) -> Option<&RawJson> {
-        attrs.backend_v6_data.as_ref()
-    }
-}
+use crate::{BadLease, Entry, Lease, LeaseAttrs, LeaseKey};
 
 /// One family of one lease that passed the checks that do not involve other leases.
 pub(super) struct Candidate<'a, P> {

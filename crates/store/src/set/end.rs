@@ -1,7 +1,6 @@
 //! A peer's end of the tunnel, as its lease describes it.
 
 use std::{
-    fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
 };
@@ -9,7 +8,7 @@ use std::{
 use flannel_common::addr::Mac;
 use flannel_host::{family::Family, wireguard_key::PublicKey};
 
-use super::{RejectReason, check::LeaseFamily};
+use super::{RejectReason, end_id::EndId, lease_family::LeaseFamily};
 use crate::{
     Lease, LeaseAttrs, RawJson, VxlanData, WireguardData,
     config::{BackendConfig, NetworkConfig, WireguardConfig, WireguardMode},
@@ -44,34 +43,6 @@ pub struct WireguardEnd {
     pub key: PublicKey,
     /// The address and port at which it is reached; in the modes of one device, of either family.
     pub endpoint: SocketAddr,
-}
-
-/// By what an end is known: two nodes cannot have the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum EndId {
-    /// The Ethernet address of a vxlan device.
-    Mac(Mac),
-    /// The public key of a WireGuard device.
-    Key(PublicKey),
-}
-
-impl fmt::Display for EndId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mac(mac) => write!(f, "VTEP MAC {mac}"),
-            Self::Key(key) => write!(f, "public key {key}"),
-        }
-    }
-}
-
-impl EndId {
-    /// The replacement for an end that another node has, in words.
-    pub(super) const fn another(&self) -> &'static str {
-        match self {
-            Self::Mac(_) => "another address",
-            Self::Key(_) => "another key (delete its key file and restart its agent)",
-        }
-    }
 }
 
 impl TunnelEnd {

@@ -4,7 +4,7 @@ use flannel_host::family::Family;
 use proptest::prelude::*;
 
 use super::*;
-use crate::BadAttrs;
+use crate::{BadAttrs, Entry, LeaseAttrs, Precedence, config::NetworkConfig};
 
 const V4: &str = r#""Network":"10.5.0.0/16""#;
 const V6: &str = r#""EnableIPv6":true,"IPv6Network":"fd00:5::/48""#;

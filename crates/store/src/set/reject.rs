@@ -6,7 +6,7 @@ use flannel_common::addr::Mac;
 use flannel_host::{excerpt::excerpt, family::Family};
 use ipnet::IpNet;
 
-use super::{AddressFault, EndId};
+use super::{AddressFault, end_id::EndId};
 use crate::{BadAttrs, BadLease, Precedence};
 
 /// A refused entry.

@@ -16,14 +16,25 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 use flannel_host::{excerpt::excerpt, networks::overlap};
 
 use super::{
-    EndId, LeaseSet, Peer, RejectReason, Rejected, Resolved,
-    check::{Candidate, LeaseFamily, Local},
+    EndId, LeaseSet, Peer, RejectReason, Rejected,
+    check::{Candidate, Local},
     conflicts::Tie,
+    lease_family::LeaseFamily,
 };
 use crate::{
     config::Prefix,
     {Entry, Lease, Precedence},
 };
+
+/// The verdict on a whole set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resolved {
+    /// The accepted leases of others, by subnet. Subnets are disjoint, lie in the pod network and
+    /// do not overlap ours; one end of a tunnel has one public address.
+    pub peers: Vec<Peer>,
+    /// The refused ones, by key.
+    pub rejected: Vec<Rejected>,
+}
 
 impl LeaseSet {
     /// The verdict on everything, as a fresh process would come to it.

@@ -1,11 +1,13 @@
 //! Each reason once, and what must hold for any set.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use flannel_common::addr::Mac;
+use ipnet::IpNet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::{Entry, LeaseAttrs, Precedence, StoreEvent, config::NetworkConfig};
 
 const OWN_IP: u8 = 1;
 

@@ -6,6 +6,7 @@
 //! are written by one `iptables-restore --noflush`, with a transaction per table, and only where
 //! something differs.
 
+mod place;
 mod save;
 mod tools;
 mod transaction;
@@ -14,8 +15,8 @@ use std::fmt::Write as _;
 
 use flannel_firewall_tools::tool;
 use ipnet::IpNet;
-use transaction::Place;
 
+use self::place::Place;
 pub(super) use self::tools::{Tool, Tools};
 use super::{
     TrafficError,

@@ -2,7 +2,7 @@
 
 use flannel_firewall_tools::saved::{self, SavedLine};
 
-use super::{TrafficError, transaction::Place};
+use super::{TrafficError, place::Place};
 
 /// Our chain in one table, and the rules that lead to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

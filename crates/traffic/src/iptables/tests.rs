@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     Engine, FamilyScope, TrafficError,
-    rule::{Masquerade, rules},
+    rule::{Masquerade, Purpose, rules},
 };
 
 const NETWORK: &str = "10.244.0.0/16";

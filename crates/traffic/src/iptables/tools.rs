@@ -12,8 +12,8 @@ use flannel_host::family::Family;
 
 use super::{
     TrafficError,
+    place::Place,
     save::{SavedChain, is_incompatible},
-    transaction::Place,
 };
 
 /// The first version whose `MASQUERADE` knows `--random-fully`, and whose `iptables-restore` waits

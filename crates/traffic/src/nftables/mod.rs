@@ -4,6 +4,7 @@
 //! only where something differs. The task in `traffic::sync` listens to the kernel's announcements
 //! of changes.
 
+mod family_names;
 mod transaction;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use flannel_firewall_tools::{ToolError, listed::ListedTable, tool};
 use flannel_host::family::Family;
 use ipnet::IpNet;
 
+pub use self::family_names::table;
 use super::{TrafficError, chain::Ours, rule::Chains};
 
 /// The command.
@@ -25,14 +27,6 @@ pub(super) struct Nft {
 const PROBE: &str = "add table ip flannel-probe\n\
     add chain ip flannel-probe probe { type nat hook postrouting priority srcnat; }\n\
     add rule ip flannel-probe probe masquerade fully-random\n";
-
-/// The name of our table of a family.
-pub const fn table(family: Family) -> &'static str {
-    match family {
-        Family::V4 => "flannel-ipv4",
-        Family::V6 => "flannel-ipv6",
-    }
-}
 
 impl Nft {
     /// Looks for it.
@@ -100,7 +94,7 @@ impl Nft {
                 "-s",
                 "list",
                 "table",
-                transaction::protocol(family),
+                family_names::protocol(family),
                 table(family),
             ],
             "",

@@ -4,7 +4,7 @@ use flannel_firewall_tools::listed::{ListedChain, ListedTable};
 use flannel_host::family::Family;
 use ipnet::IpNet;
 
-use super::table;
+use super::family_names::{protocol, table};
 use crate::{
     chain::{self, Ours},
     rule::{AddressMatch, Chains, KUBE_PROXY_MARK, Purpose, RuleVerdict, TrafficRule},
@@ -29,14 +29,6 @@ const fn base(purpose: Purpose) -> Base {
             hook: "type filter hook forward priority filter; policy accept;",
             comment: "chain to accept flannel traffic",
         },
-    }
-}
-
-/// Returns nft's name of a family.
-pub(super) const fn protocol(family: Family) -> &'static str {
-    match family {
-        Family::V4 => "ip",
-        Family::V6 => "ip6",
     }
 }
 
