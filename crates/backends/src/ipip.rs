@@ -13,9 +13,16 @@ use flannel_netlink::{AddressKey, IpipSpec, Route, RouteKey, protocol};
 use flannel_store::{Peer, config::IpipConfig};
 
 use crate::{
-    Backend, Desired, Node, PeerValue, PeerWay, ProgramSet, TunnelSpec, TunnelUnderlay, Way,
+    Backend, CarriedWay, Desired, EchoAddress, Node, PeerValue, PeerWay, ProgramSet, TunnelSpec,
+    TunnelUnderlay, Way,
     desired::{direct_route, network_config, routed_entry},
     underlay::Underlay,
+};
+
+/// The way through the ipip device.
+pub const WAY: CarriedWay = CarriedWay {
+    name: "ipip",
+    echo: EchoAddress::End,
 };
 
 /// The bytes of the outer IPv4 header.
@@ -48,7 +55,7 @@ impl Backend for Ipip {
         let neighbour = underlay
             .neighbour_device(peer.public_ip)
             .filter(|_| self.0.direct_routing);
-        neighbour.map_or(Way::Ipip, Way::Direct)
+        neighbour.map_or(Way::Carried(&WAY), Way::Direct)
     }
 
     fn desired(&self, node: &Node, peers: &[PeerWay]) -> Desired {
@@ -174,7 +181,7 @@ mod tests {
     #[test]
     fn a_peer_is_the_gateway_of_its_route_through_the_device_or_to_a_neighbour() {
         let peers = [
-            peer("10.244.9.0/24", "192.0.2.9", Way::Ipip),
+            peer("10.244.9.0/24", "192.0.2.9", Way::Carried(&WAY)),
             peer("10.244.8.0/24", "198.51.100.8", Way::Direct(2)),
         ];
         let route =
@@ -214,11 +221,11 @@ mod tests {
 
     #[test]
     fn only_with_direct_routing_is_a_neighbour_routed_to() {
-        let peer = peer("10.244.9.0/24", "192.0.2.9", Way::Ipip).peer;
+        let peer = peer("10.244.9.0/24", "192.0.2.9", Way::Carried(&WAY)).peer;
         let underlay = Underlay::new(None);
         for direct_routing in [false, true] {
             let way = Ipip(IpipConfig { direct_routing }).way(&node(Some(7)), &underlay, &peer);
-            assert_eq!(way, Way::Ipip, "of which nothing is known");
+            assert_eq!(way, Way::Carried(&WAY), "of which nothing is known");
         }
     }
 }

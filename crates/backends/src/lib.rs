@@ -21,7 +21,7 @@ mod registry;
 mod tunnel;
 pub mod udp;
 pub mod underlay;
-mod unmanaged;
+pub mod unmanaged;
 pub mod vxlan;
 mod way;
 pub mod wireguard;
@@ -35,5 +35,5 @@ pub use self::{
     registry::{is_tunnel, of},
     tunnel::{OwnEnd, TunnelSpec, TunnelUnderlay, UdpSpec, WireguardSpec},
     unmanaged::Unmanaged,
-    way::{Node, PeerWay, Way},
+    way::{CarriedWay, EchoAddress, Node, PeerWay, Way},
 };

@@ -7,11 +7,12 @@ use flannel_netlink::{IpipSpec, Link};
 use flannel_store::config::BackendConfig;
 
 use crate::{
-    Backend, Unmanaged,
+    Backend, Unmanaged, Way,
     host_gw::HostGw,
     ipip::{self, Ipip},
-    ipsec::Ipsec,
+    ipsec::{self, Ipsec},
     udp::{self, Udp},
+    unmanaged,
     vxlan::{self, Vxlan},
     wireguard::{self, Wireguard},
 };
@@ -34,6 +35,22 @@ pub fn of(config: &BackendConfig) -> Arc<dyn Backend> {
         | BackendConfig::AliVpc(_) => Arc::new(Unmanaged::cloud()),
         BackendConfig::Alloc => Arc::new(Unmanaged::alloc()),
     }
+}
+
+impl Way {
+    /// The names of all ways.
+    pub const NAMES: [&str; 10] = [
+        "direct",
+        "tunnel",
+        "kernel",
+        wireguard::WAY.name,
+        ipsec::WAY.name,
+        ipip::WAY.name,
+        udp::WAY.name,
+        unmanaged::EXTENSION.name,
+        unmanaged::CLOUD.name,
+        "none",
+    ];
 }
 
 /// Returns true for a device that some backend makes: a vxlan device whose name is made from its

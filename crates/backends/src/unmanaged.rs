@@ -11,9 +11,20 @@ use flannel_host::family::Family;
 use flannel_store::{Peer, RawJson};
 
 use crate::{
-    Backend, Desired, Node, OwnEnd, PeerWay, PodNetwork, ProgramSet, Way,
+    Backend, CarriedWay, Desired, EchoAddress, Node, OwnEnd, PeerWay, PodNetwork, ProgramSet, Way,
     desired::{network_config, routed_entry},
     underlay::Underlay,
+};
+
+/// The way along which the commands of the backend extension lead packets.
+pub const EXTENSION: CarriedWay = CarriedWay {
+    name: "extension",
+    echo: EchoAddress::GatewayAndHost,
+};
+/// The way along which a cloud routes packets.
+pub const CLOUD: CarriedWay = CarriedWay {
+    name: "cloud",
+    echo: EchoAddress::End,
 };
 
 /// Such a backend.
@@ -41,7 +52,7 @@ impl Unmanaged {
     /// of `PreStartupCommand`; `None` without that command.
     pub const fn extension(published: Option<RawJson>) -> Self {
         Self {
-            way: Way::Extension,
+            way: Way::Carried(&EXTENSION),
             published,
             knows_peers: true,
         }
@@ -51,7 +62,7 @@ impl Unmanaged {
     /// route tables forward them to their node.
     pub const fn cloud() -> Self {
         Self {
-            way: Way::Cloud,
+            way: Way::Carried(&CLOUD),
             published: None,
             knows_peers: true,
         }

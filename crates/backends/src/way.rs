@@ -36,62 +36,41 @@ pub enum Way {
     Direct(u32),
     /// Through the tunnel; by the programs if the path is plain.
     Tunnel(Result<Path, NotPlain>),
-    /// Through the WireGuard device.
-    Wireguard,
-    /// Through the IPsec tunnel to it.
-    Ipsec,
-    /// By the process of the backend udp.
-    Udp,
-    /// Through the ipip device.
-    Ipip,
-    /// As the commands of the backend extension lead them.
-    Extension,
-    /// As the cloud routes them.
-    Cloud,
+    /// As the backend carries them, which the programs do not.
+    Carried(&'static CarriedWay),
     /// Not at all: the peer is not on our own link, and the backend has no tunnel.
     NotOnLink,
 }
 
-impl Way {
-    /// The names of all ways, in every output.
-    pub const NAMES: [&str; 10] = [
-        "direct",
-        "tunnel",
-        "kernel",
-        "wireguard",
-        "ipsec",
-        "ipip",
-        "udp",
-        "extension",
-        "cloud",
-        "none",
-    ];
+/// The way of a backend that carries packets itself: by a device, a process, or routes of others.
+#[derive(Debug, PartialEq, Eq)]
+pub struct CarriedWay {
+    /// Its name, in every output.
+    pub name: &'static str,
+    /// The addresses of a peer to which echo requests go.
+    pub echo: EchoAddress,
+}
 
-    /// The name of this one.
+/// The addresses of a peer to which echo requests go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EchoAddress {
+    /// That of its tunnel device if it has one, else its public address.
+    End,
+    /// The first address of its subnet, which its tunnel device has.
+    Subnet,
+    /// The one of its subnet that its host has as the gateway of pods, and its public address.
+    GatewayAndHost,
+}
+
+impl Way {
+    /// The name, in every output.
     pub const fn name(&self) -> &'static str {
-        let [
-            direct,
-            tunnel,
-            kernel,
-            wireguard,
-            ipsec,
-            ipip,
-            udp,
-            extension,
-            cloud,
-            none,
-        ] = Self::NAMES;
         match self {
-            Self::Direct(_) => direct,
-            Self::Tunnel(Ok(_)) => tunnel,
-            Self::Tunnel(Err(_)) => kernel,
-            Self::Wireguard => wireguard,
-            Self::Ipsec => ipsec,
-            Self::Udp => udp,
-            Self::Ipip => ipip,
-            Self::Extension => extension,
-            Self::Cloud => cloud,
-            Self::NotOnLink => none,
+            Self::Direct(_) => "direct",
+            Self::Tunnel(Ok(_)) => "tunnel",
+            Self::Tunnel(Err(_)) => "kernel",
+            Self::Carried(way) => way.name,
+            Self::NotOnLink => "none",
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use flannel_backends::{PeerWay, Way};
+use flannel_backends::{EchoAddress, PeerWay, Way};
 use flannel_host::family::Family;
 use flannel_store::Peer;
 use ipnet::IpNet;
@@ -33,12 +33,15 @@ impl EchoTarget {
         };
         match way {
             Way::NotOnLink => None,
-            Way::Extension => Some(Self {
-                address: gateway(peer.subnet),
-                node: Some(peer.public_ip),
-            }),
-            Way::Udp => at(peer.subnet.network()),
-            _ => at(address_of(peer)),
+            Way::Direct(_) | Way::Tunnel(_) => at(address_of(peer)),
+            Way::Carried(way) => match way.echo {
+                EchoAddress::End => at(address_of(peer)),
+                EchoAddress::Subnet => at(peer.subnet.network()),
+                EchoAddress::GatewayAndHost => Some(Self {
+                    address: gateway(peer.subnet),
+                    node: Some(peer.public_ip),
+                }),
+            },
         }
     }
 
@@ -71,6 +74,8 @@ pub fn gateway(subnet: IpNet) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    use flannel_backends::unmanaged;
+
     use super::*;
 
     fn target(way: Way) -> Option<EchoTarget> {
@@ -85,11 +90,11 @@ mod tests {
 
     #[test]
     fn a_peer_behind_commands_is_asked_in_its_subnet_and_at_its_public_address() {
-        let asked = target(Way::Extension).expect("a target");
+        let asked = target(Way::Carried(&unmanaged::EXTENSION)).expect("a target");
         let expected: [IpAddr; 2] =
             ["10.244.9.1", "192.0.2.9"].map(|text| text.parse().expect("an address"));
         assert_eq!(asked.addresses().collect::<Vec<_>>(), expected);
-        let asked = target(Way::Cloud).expect("a target");
+        let asked = target(Way::Carried(&unmanaged::CLOUD)).expect("a target");
         assert_eq!(asked.addresses().collect::<Vec<_>>(), expected[1..]);
         assert_eq!(target(Way::NotOnLink), None);
         let v6 = gateway("2001:db8:9::/64".parse().expect("a subnet"));

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use flannel_backends::Way;
+use flannel_backends::unmanaged::EXTENSION;
 use flannel_netlink::{MatchedRoute, NetlinkError};
 use ipnet::IpNet;
 
@@ -43,7 +43,7 @@ fn is_behind_commands(facts: &Snapshot, subnet: IpNet, state_dir: &Path) -> bool
     let reported = facts.status.iter().flat_map(|status| &status.peers);
     let subnet = subnet.to_string();
     match reported.into_iter().find(|peer| peer.subnet == subnet) {
-        Some(peer) => peer.way == Way::Extension.name(),
+        Some(peer) => peer.way == EXTENSION.name,
         None => flannel_extension::recorded(state_dir).is_ok_and(|(peers, _)| {
             peers
                 .iter()

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flannel_backends::{PeerWay, Way};
+use flannel_backends::{PeerWay, Way, unmanaged::EXTENSION};
 use flannel_echo::{SharedEchoes, gateway};
 use flannel_host::{error_chain::chain, family::Family};
 use flannel_netlink::{DeviceName, MatchedRoute, Netlink, NetlinkError, RouteType};
@@ -123,7 +123,7 @@ impl RouteWatch {
         let mut answering = None;
         let mut others = Vec::new();
         self.setup.peers.list(|way @ PeerWay { peer, .. }| {
-            if way.way != Way::Extension || Family::of(peer.public_ip) != family {
+            if way.way != Way::Carried(&EXTENSION) || Family::of(peer.public_ip) != family {
                 return;
             }
             if self.setup.echoes.pods_answer(way) {

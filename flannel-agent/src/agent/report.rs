@@ -352,13 +352,7 @@ pub(super) fn peer(
     ipsec: Option<IpsecPeerStatus>,
 ) -> PeerStatus {
     let reason = match &way.way {
-        Way::Direct(_)
-        | Way::Wireguard
-        | Way::Ipsec
-        | Way::Ipip
-        | Way::Udp
-        | Way::Extension
-        | Way::Cloud => None,
+        Way::Direct(_) | Way::Carried(_) => None,
         Way::Tunnel(Ok(path)) => choice(path),
         Way::Tunnel(Err(reason)) => Some(reason.to_string()),
         Way::NotOnLink => {

@@ -14,8 +14,14 @@ use flannel_store::Peer;
 use ipnet::IpNet;
 
 use crate::{
-    Backend, BackendError, Desired, Node, PeerWay, ProgramSet, Way, error::require_own_address,
-    underlay::Underlay,
+    Backend, BackendError, CarriedWay, Desired, EchoAddress, Node, PeerWay, ProgramSet, Way,
+    error::require_own_address, underlay::Underlay,
+};
+
+/// The way through the IPsec tunnel to a peer.
+pub const WAY: CarriedWay = CarriedWay {
+    name: "ipsec",
+    echo: EchoAddress::End,
 };
 
 /// The bytes that ESP takes at most with the algorithms flannel names: an IPv4 header, SPI and
@@ -43,7 +49,7 @@ impl Backend for Ipsec {
     }
 
     fn way(&self, _node: &Node, _underlay: &Underlay, _peer: &Peer) -> Way {
-        Way::Ipsec
+        Way::Carried(&WAY)
     }
 
     fn desired(&self, node: &Node, peers: &[PeerWay]) -> Desired {
@@ -175,7 +181,7 @@ mod tests {
             &node(),
             &[PeerWay {
                 peer,
-                way: Way::Ipsec,
+                way: Way::Carried(&WAY),
             }],
         );
         let (own, peers) = ("10.5.1.0/24", "10.5.9.0/24");

@@ -30,7 +30,7 @@ use tokio::sync::mpsc;
 pub use self::{
     charon::{program, remove, stop},
     configuration::{directory, recorded_network},
-    desired::{Ipsec, REQID, is_ours, policy_keys},
+    desired::{Ipsec, REQID, WAY, is_ours, policy_keys},
     error::IpsecError,
     names::IpsecEnd,
     setup::IpsecSetup,

@@ -10,9 +10,16 @@ use flannel_store::{Peer, config::UdpConfig};
 use ipnet::IpNet;
 
 use crate::{
-    Backend, Desired, Node, PeerWay, ProgramSet, TunnelSpec, TunnelUnderlay, UdpSpec, Way,
+    Backend, CarriedWay, Desired, EchoAddress, Node, PeerWay, ProgramSet, TunnelSpec,
+    TunnelUnderlay, UdpSpec, Way,
     desired::{network_config, routed_entry},
     underlay::Underlay,
+};
+
+/// The way by the process.
+pub const WAY: CarriedWay = CarriedWay {
+    name: "udp",
+    echo: EchoAddress::Subnet,
 };
 
 /// The device.
@@ -47,7 +54,7 @@ impl Backend for Udp {
     }
 
     fn way(&self, _node: &Node, _underlay: &Underlay, _peer: &Peer) -> Way {
-        Way::Udp
+        Way::Carried(&WAY)
     }
 
     fn desired(&self, node: &Node, peers: &[PeerWay]) -> Desired {

@@ -21,7 +21,7 @@ pub use flannel_udp::{Counts, TunnelOptions, run as carry};
 
 pub use self::{
     backoff::Backoff,
-    desired::{DEVICE, Udp},
+    desired::{DEVICE, Udp, WAY},
     error::UdpError,
     process::{Process, fits},
     shared::SharedUdpStatus,

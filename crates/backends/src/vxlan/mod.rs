@@ -220,14 +220,7 @@ fn add_map_entries(desired: &mut Desired, node: &Node, peer: &Peer, way: &Way) {
     let value = match way {
         Way::Direct(device) => direct_entry(vtep, mac, *device),
         Way::Tunnel(Ok(path)) => by_path(path, unled),
-        Way::Tunnel(Err(_))
-        | Way::Wireguard
-        | Way::Ipsec
-        | Way::Ipip
-        | Way::Udp
-        | Way::Extension
-        | Way::Cloud
-        | Way::NotOnLink => unled,
+        Way::Tunnel(Err(_)) | Way::Carried(_) | Way::NotOnLink => unled,
     };
     if value.flags & EntryState::ECMP != 0
         && let Way::Tunnel(Ok(path)) = way

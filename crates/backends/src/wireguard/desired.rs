@@ -16,10 +16,16 @@ use flannel_store::{
 };
 
 use crate::{
-    Backend, Desired, Node, OwnEnd, PeerWay, ProgramSet, TunnelSpec, TunnelUnderlay, Way,
-    WireguardSpec,
+    Backend, CarriedWay, Desired, EchoAddress, Node, OwnEnd, PeerWay, ProgramSet, TunnelSpec,
+    TunnelUnderlay, Way, WireguardSpec,
     desired::{network_config, routed_entry},
     underlay::Underlay,
+};
+
+/// The way through the WireGuard device.
+pub const WAY: CarriedWay = CarriedWay {
+    name: "wireguard",
+    echo: EchoAddress::End,
 };
 
 /// The bytes that encryption takes from the MTU: an outer IP header, UDP, and what WireGuard adds.
@@ -77,7 +83,7 @@ impl Backend for Wireguard {
     }
 
     fn way(&self, _node: &Node, _underlay: &Underlay, _peer: &Peer) -> Way {
-        Way::Wireguard
+        Way::Carried(&WAY)
     }
 
     fn desired(&self, node: &Node, peers: &[PeerWay]) -> Desired {

@@ -16,7 +16,7 @@ mod userspace;
 
 pub use self::{
     control::Control,
-    desired::{DEVICES, Wireguard},
+    desired::{DEVICES, WAY, Wireguard},
     error::WireguardError,
     key_file::{BadKeyFile, WireguardKeys},
     shared::{SharedWireguardPeers, has_session},

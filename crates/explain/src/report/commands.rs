@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use flannel_backends::Way;
+use flannel_backends::unmanaged::EXTENSION;
 use flannel_status::{EchoState, PeerStatus};
 use ipnet::IpNet;
 
@@ -65,5 +65,5 @@ fn pods_answer(peer: &PeerStatus) -> Option<bool> {
         .filter(|echo| echo.state == EchoState::Answering)?;
     let (subnet, address): (IpNet, IpAddr) =
         (peer.subnet.parse().ok()?, echo.address.parse().ok()?);
-    (peer.way == Way::Extension.name()).then(|| subnet.contains(&address))
+    (peer.way == EXTENSION.name).then(|| subnet.contains(&address))
 }
