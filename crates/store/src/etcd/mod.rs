@@ -1,11 +1,11 @@
 //! Leases in etcd, by its [v3 API](https://etcd.io/docs/v3.5/learning/api/), side by side with
 //! stock flannel nodes.
 //!
-//! [`EtcdManager`] implements [`SubnetManager`](crate::SubnetManager). Where flannel writes blindly we compare first: a
-//! key is created only if absent, and rewritten only as long as its last change is known to us. A
-//! key without an etcd lease is a reservation and stays one. The lifetime of a lease is asked of
-//! etcd only for our own key. Which lease is ours is for `choose` to say, and `claim` asks its
-//! holder where another machine may have what we go by.
+//! [`EtcdManager`] implements [`SubnetManager`](crate::SubnetManager). Where flannel writes blindly
+//! we compare first: a key is created only if absent, and rewritten only as long as its last change
+//! is known to us. A key without an etcd lease is a reservation and stays one. The lifetime of a
+//! lease is asked of etcd only for our own key. Which lease is ours is for `choose` to say, and
+//! `claim` asks its holder where another machine may have what we go by.
 
 mod acquire;
 mod cause;

@@ -1,10 +1,10 @@
 //! Leases as annotations of Kubernetes Nodes, side by side with stock flannel nodes.
 //!
-//! [`KubeManager`] implements [`SubnetManager`](crate::SubnetManager). The cluster assigns each Node its subnet
-//! (`spec.podCIDR`); a lease is that, with the annotations by which the node says how it is
-//! reached. Our identity is the name of our Node. A Node is pruned while it is decoded (`record`),
-//! and becomes the same entry a lease in etcd becomes (`entry`). Pods of this node may opt out of
-//! mode `fast` (`pods`).
+//! [`KubeManager`] implements [`SubnetManager`](crate::SubnetManager). The cluster assigns each
+//! Node its subnet (`spec.podCIDR`); a lease is that, with the annotations by which the node says
+//! how it is reached. Our identity is the name of our Node. A Node is pruned while it is decoded
+//! (`record`), and becomes the same entry a lease in etcd becomes (`entry`). Pods of this node may
+//! opt out of mode `fast` (`pods`).
 
 mod annotate;
 mod client;
