@@ -13,8 +13,8 @@ use flannel_netlink::{AddressKey, IpipSpec, Route, RouteKey, protocol};
 use flannel_store::{Peer, config::IpipConfig};
 
 use crate::{
-    Backend, CarriedWay, Desired, EchoAddress, Node, PeerValue, PeerWay, ProgramSet, TunnelSpec,
-    TunnelUnderlay, Way,
+    Backend, CarriedExit, CarriedWay, Desired, EchoAddress, Node, PeerValue, PeerWay, ProgramSet,
+    TunnelSpec, TunnelUnderlay, Way,
     desired::{direct_route, network_config, routed_entry},
     underlay::Underlay,
 };
@@ -22,6 +22,7 @@ use crate::{
 /// The way through the ipip device.
 pub const WAY: CarriedWay = CarriedWay {
     name: "ipip",
+    exit: CarriedExit::TunnelDevice,
     echo: EchoAddress::End,
 };
 

@@ -32,8 +32,8 @@ pub use self::{
     error::BackendError,
     network::PodNetwork,
     programs::ProgramSet,
-    registry::{is_tunnel, of},
+    registry::{carried_way, is_tunnel, of},
     tunnel::{OwnEnd, TunnelSpec, TunnelUnderlay, UdpSpec, WireguardSpec},
     unmanaged::Unmanaged,
-    way::{CarriedWay, EchoAddress, Node, PeerWay, Way},
+    way::{CarriedExit, CarriedWay, EchoAddress, Node, PeerWay, Way},
 };

@@ -7,7 +7,7 @@ use flannel_netlink::{IpipSpec, Link};
 use flannel_store::config::BackendConfig;
 
 use crate::{
-    Backend, Unmanaged, Way,
+    Backend, CarriedWay, Unmanaged, Way,
     host_gw::HostGw,
     ipip::{self, Ipip},
     ipsec::{self, Ipsec},
@@ -37,20 +37,38 @@ pub fn of(config: &BackendConfig) -> Arc<dyn Backend> {
     }
 }
 
+/// The ways of backends that carry packets themselves.
+const CARRIED: [&CarriedWay; 6] = [
+    &wireguard::WAY,
+    &ipsec::WAY,
+    &ipip::WAY,
+    &udp::WAY,
+    &unmanaged::EXTENSION,
+    &unmanaged::CLOUD,
+];
+
+/// Returns the way of this name, if a backend carries packets along it.
+pub fn carried_way(name: &str) -> Option<&'static CarriedWay> {
+    CARRIED.into_iter().find(|way| way.name == name)
+}
+
 impl Way {
     /// The names of all ways.
-    pub const NAMES: [&str; 10] = [
-        "direct",
-        "tunnel",
-        "kernel",
-        wireguard::WAY.name,
-        ipsec::WAY.name,
-        ipip::WAY.name,
-        udp::WAY.name,
-        unmanaged::EXTENSION.name,
-        unmanaged::CLOUD.name,
-        "none",
-    ];
+    pub const NAMES: [&str; 10] = {
+        let [wireguard, ipsec, ipip, udp, extension, cloud] = CARRIED;
+        [
+            "direct",
+            "tunnel",
+            "kernel",
+            wireguard.name,
+            ipsec.name,
+            ipip.name,
+            udp.name,
+            extension.name,
+            cloud.name,
+            "none",
+        ]
+    };
 }
 
 /// Returns true for a device that some backend makes: a vxlan device whose name is made from its

@@ -58,6 +58,21 @@ pub enum OwnEnd {
 }
 
 impl TunnelSpec {
+    /// Returns the UDP port at which the device, or its process, receives.
+    pub const fn port(&self) -> Option<u16> {
+        match self {
+            Self::Vxlan(spec) => Some(spec.port),
+            Self::Wireguard(spec) => Some(spec.port),
+            Self::Udp(spec) => Some(spec.port),
+            Self::Ipip(_) => None,
+        }
+    }
+
+    /// Returns true for a device that a process has open while all is well.
+    pub const fn is_of_process(&self) -> bool {
+        matches!(self, Self::Udp(_))
+    }
+
     /// Returns the device's name.
     pub fn name(&self) -> &str {
         match self {

@@ -11,7 +11,8 @@ use flannel_host::family::Family;
 use flannel_store::{Peer, RawJson};
 
 use crate::{
-    Backend, CarriedWay, Desired, EchoAddress, Node, OwnEnd, PeerWay, PodNetwork, ProgramSet, Way,
+    Backend, CarriedExit, CarriedWay, Desired, EchoAddress, Node, OwnEnd, PeerWay, PodNetwork,
+    ProgramSet, Way,
     desired::{network_config, routed_entry},
     underlay::Underlay,
 };
@@ -19,11 +20,13 @@ use crate::{
 /// The way along which the commands of the backend extension lead packets.
 pub const EXTENSION: CarriedWay = CarriedWay {
     name: "extension",
+    exit: CarriedExit::ExternalInterface,
     echo: EchoAddress::GatewayAndHost,
 };
 /// The way along which a cloud routes packets.
 pub const CLOUD: CarriedWay = CarriedWay {
     name: "cloud",
+    exit: CarriedExit::ExternalInterface,
     echo: EchoAddress::End,
 };
 

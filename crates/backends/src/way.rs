@@ -47,8 +47,21 @@ pub enum Way {
 pub struct CarriedWay {
     /// Its name, in every output.
     pub name: &'static str,
+    /// The place at which packets leave the kernel's routes.
+    pub exit: CarriedExit,
     /// The addresses of a peer to which echo requests go.
     pub echo: EchoAddress,
+}
+
+/// The place at which packets that a backend carries leave the kernel's routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CarriedExit {
+    /// The tunnel device.
+    TunnelDevice,
+    /// The external interface.
+    ExternalInterface,
+    /// Policies in front of the external interface. The programs have no entry for such a peer.
+    Policies,
 }
 
 /// The addresses of a peer to which echo requests go.

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
+use flannel_backends::{CarriedExit, carried_way};
 use flannel_common::{
     addr::Addr,
     entry_state::EntryState,
@@ -119,8 +120,14 @@ fn peer(reported: &PeerStatus, config: &NodeConfig) -> Option<PinnedPeer> {
         "tunnel" => (EntryState::PLAIN, vtep, config.underlay_ifindex),
         "kernel" => (0, vtep, config.underlay_ifindex),
         "direct" => (EntryState::DIRECT, vtep, config.underlay_ifindex),
-        "wireguard" | "ipip" | "udp" => (EntryState::DIRECT, Addr::NONE, config.tunnel_ifindex),
-        _ => (EntryState::DIRECT, Addr::NONE, config.underlay_ifindex),
+        other => {
+            let exit = carried_way(other).map(|way| way.exit);
+            let device = match exit {
+                Some(CarriedExit::TunnelDevice) => config.tunnel_ifindex,
+                _ => config.underlay_ifindex,
+            };
+            (EntryState::DIRECT, Addr::NONE, device)
+        }
     };
     let word = EntryState::new(EntryState::VALID | flags, 0);
     let mac = reported.vtep_mac.parse().unwrap_or_default();

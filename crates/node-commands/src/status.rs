@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _, io, path::Path, time::Duration
 
 use anyhow::Context as _;
 use clap::Args;
+use flannel_backends::carried_way;
 use flannel_command::{
     Answer, PinOptions, PrintOptions, StateOptions, WaitOptions,
     problem_lines::{self, ProblemLine},
@@ -707,8 +708,8 @@ fn peers(peers: &[PeerStatus], paint: Paint) -> String {
         .map(|peer| {
             let reason = peer.reason.clone().unwrap_or_default();
             let way = match peer.way.as_str() {
-                "tunnel" | "direct" | "wireguard" | "ipsec" | "ipip" | "udp" | "extension"
-                | "cloud" => paint.good(&peer.way),
+                "tunnel" | "direct" => paint.good(&peer.way),
+                way if carried_way(way).is_some() => paint.good(way),
                 "none" => paint.bad(&peer.way),
                 _ => paint.warn(&peer.way),
             };

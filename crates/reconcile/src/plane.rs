@@ -89,8 +89,8 @@ pub(super) struct TunnelState {
 
 impl TunnelState {
     /// Returns true for a device that a process has open while all is well.
-    pub(super) const fn needs_carrier(&self) -> bool {
-        matches!(self.spec, Some(TunnelSpec::Udp(_)))
+    pub(super) fn needs_carrier(&self) -> bool {
+        self.spec.as_ref().is_some_and(TunnelSpec::is_of_process)
     }
 }
 

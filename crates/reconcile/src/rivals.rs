@@ -23,7 +23,7 @@ pub(super) async fn named(netlink: &Netlink, spec: &TunnelSpec, error: DeviceErr
     let Some(source) = error.taken() else {
         return error;
     };
-    let (errno, port) = (source.errno(), port_of(spec));
+    let (errno, port) = (source.errno(), spec.port());
     let links = netlink.links().await.unwrap_or_default();
     let owner = match (errno, spec) {
         (Some(Errno::EEXIST), TunnelSpec::Vxlan(wanted)) => {
@@ -54,15 +54,6 @@ pub(super) async fn named(netlink: &Netlink, spec: &TunnelSpec, error: DeviceErr
             source: Box::new(error),
         },
         None => error,
-    }
-}
-
-const fn port_of(spec: &TunnelSpec) -> Option<u16> {
-    match spec {
-        TunnelSpec::Vxlan(spec) => Some(spec.port),
-        TunnelSpec::Wireguard(spec) => Some(spec.port),
-        TunnelSpec::Udp(spec) => Some(spec.port),
-        TunnelSpec::Ipip(_) => None,
     }
 }
 

@@ -54,7 +54,7 @@ impl Tunnels {
                 .prepare(device, spec, node, read_back)
                 .await
                 .map_err(DeviceError::from),
-            TunnelSpec::Vxlan(_) | TunnelSpec::Wireguard(_) | TunnelSpec::Ipip(_) => Ok(()),
+            _ => Ok(()),
         };
         match prepared {
             Err(error) => Err(rivals::named(netlink, spec, error).await),

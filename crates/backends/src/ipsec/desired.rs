@@ -14,13 +14,14 @@ use flannel_store::Peer;
 use ipnet::IpNet;
 
 use crate::{
-    Backend, BackendError, CarriedWay, Desired, EchoAddress, Node, PeerWay, ProgramSet, Way,
-    error::require_own_address, underlay::Underlay,
+    Backend, BackendError, CarriedExit, CarriedWay, Desired, EchoAddress, Node, PeerWay,
+    ProgramSet, Way, error::require_own_address, underlay::Underlay,
 };
 
 /// The way through the IPsec tunnel to a peer.
 pub const WAY: CarriedWay = CarriedWay {
     name: "ipsec",
+    exit: CarriedExit::Policies,
     echo: EchoAddress::End,
 };
 

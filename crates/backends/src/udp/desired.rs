@@ -10,7 +10,7 @@ use flannel_store::{Peer, config::UdpConfig};
 use ipnet::IpNet;
 
 use crate::{
-    Backend, CarriedWay, Desired, EchoAddress, Node, PeerWay, ProgramSet, TunnelSpec,
+    Backend, CarriedExit, CarriedWay, Desired, EchoAddress, Node, PeerWay, ProgramSet, TunnelSpec,
     TunnelUnderlay, UdpSpec, Way,
     desired::{network_config, routed_entry},
     underlay::Underlay,
@@ -19,6 +19,7 @@ use crate::{
 /// The way by the process.
 pub const WAY: CarriedWay = CarriedWay {
     name: "udp",
+    exit: CarriedExit::TunnelDevice,
     echo: EchoAddress::Subnet,
 };
 

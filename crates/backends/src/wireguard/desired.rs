@@ -16,8 +16,8 @@ use flannel_store::{
 };
 
 use crate::{
-    Backend, CarriedWay, Desired, EchoAddress, Node, OwnEnd, PeerWay, ProgramSet, TunnelSpec,
-    TunnelUnderlay, Way, WireguardSpec,
+    Backend, CarriedExit, CarriedWay, Desired, EchoAddress, Node, OwnEnd, PeerWay, ProgramSet,
+    TunnelSpec, TunnelUnderlay, Way, WireguardSpec,
     desired::{network_config, routed_entry},
     underlay::Underlay,
 };
@@ -25,6 +25,7 @@ use crate::{
 /// The way through the WireGuard device.
 pub const WAY: CarriedWay = CarriedWay {
     name: "wireguard",
+    exit: CarriedExit::TunnelDevice,
     echo: EchoAddress::End,
 };
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use flannel_backends::carrier::CarryingDevice;
+use flannel_backends::{CarriedExit, carried_way, carrier::CarryingDevice};
 use flannel_common::{addr::Mac, node::NodeConfig};
 use flannel_datapath::{
     DatapathError, PinRoot,
@@ -134,7 +134,10 @@ pub async fn read(pins: &PinRoot, status: Option<&Status>) -> anyhow::Result<Dif
 fn leased(status: &Status) -> anyhow::Result<Vec<Expected>> {
     // What is not reached has no place in maps or kernel; a route of the administrator's may lead
     // there. IPsec has none in the maps.
-    let is_here = |way: &str| !matches!(way, "none" | "ipsec");
+    let is_here = |way: &str| {
+        let exit = carried_way(way).map(|way| way.exit);
+        way != "none" && exit != Some(CarriedExit::Policies)
+    };
     let reached = status.peers.iter().filter(|peer| is_here(&peer.way));
     let peers: Option<Vec<Expected>> = reached.map(of_lease).collect();
     peers.context("the agent names a peer that is not understood here")
@@ -145,8 +148,10 @@ fn of_lease(peer: &PeerStatus) -> Option<Expected> {
         "direct" => ExpectedWay::Direct,
         "tunnel" => ExpectedWay::Plain,
         "kernel" => ExpectedWay::Kernel,
-        "wireguard" | "ipip" | "udp" | "extension" | "cloud" => ExpectedWay::Routed,
-        _ => return None,
+        other => {
+            carried_way(other)?;
+            ExpectedWay::Routed
+        }
     };
     Some(Expected {
         subnet: peer.subnet.parse().ok()?,
