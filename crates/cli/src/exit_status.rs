@@ -6,7 +6,7 @@
 
 use clap::Command;
 
-use super::USAGE;
+use super::stop::USAGE;
 
 /// The meaning of the statuses of one command. Each is a part of a sentence, without a capital and
 /// without a full stop.

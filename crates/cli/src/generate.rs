@@ -2,11 +2,9 @@
 
 use std::{any::TypeId, fmt::Write as _};
 
-use clap::{Arg, Args, CommandFactory as _};
+use clap::{Arg, Args};
 use clap_complete::Shell;
 use flannel_traffic::MasqueradeFamilies;
-
-use super::Cli;
 
 /// For which shell.
 #[derive(Debug, Args)]
@@ -18,10 +16,13 @@ pub struct CompletionOptions {
 /// The name of the program.
 const NAME: &str = "flannel-agent";
 
-/// The completions of the whole command line; the text to print.
-pub(super) fn completions(options: &CompletionOptions) -> anyhow::Result<String> {
+/// The completions of the whole command line of a program; the text to print.
+pub(super) fn completions(
+    options: &CompletionOptions,
+    program: clap::Command,
+) -> anyhow::Result<String> {
     // Names of a command live for ever, and the process ends after this.
-    let all: &'static clap::Command = Box::leak(Box::new(Cli::command()));
+    let all: &'static clap::Command = Box::leak(Box::new(program));
     let mut command = visible(all).mut_subcommand("run", |run| run.mut_args(without_bool_value));
     let generate = |name: &str, command: &mut clap::Command| {
         let mut text = Vec::new();
@@ -114,7 +115,10 @@ mod tests {
         process::{Command, Output},
     };
 
+    use clap::CommandFactory as _;
+
     use super::{not_run::not_run, *};
+    use crate::Cli;
 
     /// Words before the cursor, and the completions: those named, or no other where it says so.
     struct Case {
@@ -259,7 +263,7 @@ mod tests {
             let script = scratch.path().join(shell.to_string());
             fs::write(
                 &script,
-                completions(&CompletionOptions { shell }).expect("text"),
+                completions(&CompletionOptions { shell }, Cli::command()).expect("text"),
             )
             .expect("written");
             let script = script.to_str().expect("a path of letters");
@@ -277,7 +281,7 @@ mod tests {
     #[test]
     fn every_shell_has_the_commands_and_values() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            let text = completions(&CompletionOptions { shell }).expect("text");
+            let text = completions(&CompletionOptions { shell }, Cli::command()).expect("text");
             for word in [
                 "datapath",
                 "iface-regex",

@@ -9,7 +9,11 @@ use std::{
 use clap::{CommandFactory as _, Parser, Subcommand};
 use flannel_cluster_commands::{ClusterCommand, connectivity::ConnectivityCommand};
 
-use super::{Command, Once, Stop, exit_status, parsed};
+use super::{
+    command::{Command, Once},
+    exit_status,
+    stop::{Stop, parsed},
+};
 
 const NAME: &str = "kubectl-flannel";
 

@@ -1,6 +1,6 @@
 //! Tables of command lines and environments.
 
-use std::{path::PathBuf, time::Duration};
+use std::{ffi::OsStr, path::PathBuf, time::Duration};
 
 use flannel_common::mode::Mode;
 use flannel_iface::NamePattern;

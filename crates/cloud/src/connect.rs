@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 
 use super::{
-    CloudConfig,
     ali::{self, AliNode},
     aws::{self, AwsNode},
     client::CloudClient,
     error::CloudError,
     gce::{self, GceNode},
     record::{CloudKind, RecordedRoute},
+    setup::CloudConfig,
     tencent::{self, TencentNode},
 };
 

@@ -9,6 +9,7 @@ mod ali;
 mod aws;
 mod client;
 mod connect;
+mod desired;
 mod error;
 mod gce;
 mod http;
@@ -18,81 +19,30 @@ mod metadata;
 mod plan;
 mod record;
 mod secret_json;
+mod setup;
 mod shared;
 mod tencent;
 mod variable;
 mod worker;
 
 use std::{
-    collections::BTreeSet,
     fmt,
-    net::IpAddr,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use flannel_host::file::FileError;
-use flannel_store::config::{AccessKeys, AwsVpcConfig};
-use ipnet::Ipv4Net;
 use tokio::sync::watch;
 
 pub use self::{
+    desired::DesiredRoute,
     error::{CloudError, HttpError},
+    setup::{CloudConfig, CloudSetup},
     shared::SharedCloudStatus,
 };
 use self::{
     record::{CloudKind, Record, RecordedRoute},
     worker::RouteWorker,
 };
-
-/// The cloud whose tables get the routes, with the keys of its backend.
-#[derive(Clone, Debug)]
-pub enum CloudConfig {
-    /// Amazon's VPC.
-    Aws(AwsVpcConfig),
-    /// Google's Compute Engine.
-    Gce,
-    /// Tencent's VPC, with the keys of the configuration.
-    Tencent(Option<AccessKeys>),
-    /// Alibaba's VPC, with the keys of the configuration.
-    Ali(Option<AccessKeys>),
-}
-
-/// The parts of the configuration, and where the state goes.
-#[derive(Clone, Debug)]
-pub struct CloudSetup {
-    /// The cloud.
-    pub config: CloudConfig,
-    /// The pod network.
-    pub network: Ipv4Net,
-    /// The time between two looks at the tables.
-    pub interval: Duration,
-    /// The state directory.
-    pub state_dir: PathBuf,
-    /// The state, for the status and the metrics.
-    pub shared: SharedCloudStatus,
-}
-
-/// The facts about the leases and the node on which routes depend.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DesiredRoute {
-    /// The subnet of this node's pods.
-    pub own: Ipv4Net,
-    /// The address of the external interface.
-    pub address: IpAddr,
-    /// The subnets of other nodes.
-    pub others: BTreeSet<Ipv4Net>,
-    /// True once the store has shown all leases.
-    pub in_sync: bool,
-}
-
-impl DesiredRoute {
-    /// Returns true if routes have to be looked at for another one. Leases of other nodes can wait:
-    /// what they change is cleared away with the next regular look.
-    fn needs_other_routes_than(&self, other: &Self) -> bool {
-        (self.own, self.address, self.in_sync) != (other.own, other.address, other.in_sync)
-    }
-}
 
 /// The main loop's side of the task. The task ends with it.
 #[derive(Debug)]

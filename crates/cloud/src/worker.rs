@@ -16,11 +16,12 @@ use flannel_status::CloudStatus;
 use tokio::{sync::watch, time::sleep_until};
 
 use super::{
-    CloudSetup, DesiredRoute,
     client::CloudClient,
+    desired::DesiredRoute,
     error::CloudError,
     plan::{Leases, RouteChange, RouteStep, Table, plan},
     record::{Record, RecordedRoute},
+    setup::CloudSetup,
 };
 
 /// The wait after the first failure; it doubles with each.

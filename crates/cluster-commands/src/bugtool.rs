@@ -19,7 +19,7 @@ use flannel_host::{error_chain::chain, words::count};
 use flannel_terminal::color::Paint;
 use futures::{StreamExt as _, stream};
 
-use super::{ClusterAccess, status};
+use super::{access::ClusterAccess, status};
 
 /// For the archive of one node, which takes 75 s at most.
 const LIMIT: Duration = Duration::from_secs(100);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::Args;
 use flannel_terminal::color::Paint;
 
-use super::ClusterAccess;
+use super::access::ClusterAccess;
 use flannel_cluster::{
     explain::{
         AskedPacket, EndRole, NodeAnswer, PacketReport,

@@ -1,6 +1,7 @@
 //! The commands on all nodes: `cluster`, through the API server; `connectivity`, the test of the
 //! pod network; and `lease`, the leases in etcd.
 
+mod access;
 mod bugtool;
 pub mod connectivity;
 mod explain;
@@ -9,14 +10,10 @@ pub mod lease;
 mod status;
 mod top;
 
-use std::path::PathBuf;
-
-use clap::{Args, Subcommand};
-use flannel_cluster::{
-    client::{ApiAccess, ClusterClient},
-    members::AgentPods,
-};
+use clap::Subcommand;
 use flannel_command::{Answer, NoResult};
+
+pub use self::access::ClusterAccess;
 
 /// The subcommands of `cluster`.
 #[derive(Debug, Subcommand)]
@@ -33,47 +30,6 @@ pub enum ClusterCommand {
     /// Print the busiest flows of all nodes with the names of their ends; with --follow new, active
     /// and ended flows and dropped packets of all nodes as they happen
     Flows(Box<flows::ClusterFlowsOptions>),
-}
-
-/// The cluster, and the place of the agents in it.
-#[derive(Clone, Debug, Args)]
-pub struct ClusterAccess {
-    /// Kubeconfig file; else KUBECONFIG, ~/.kube/config or the service account of the pod
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; else its current one
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
-    /// Namespace of the agents' pods
-    #[arg(short, long, value_name = "NAME", default_value = "kube-flannel")]
-    namespace: String,
-    /// Labels of the agents' pods
-    #[arg(
-        short = 'l',
-        long,
-        value_name = "LABELS",
-        default_value = "app=flannel"
-    )]
-    selector: String,
-}
-
-impl ClusterAccess {
-    /// The connection to the cluster.
-    pub async fn client(&self) -> anyhow::Result<ClusterClient> {
-        let access = ApiAccess {
-            kubeconfig: self.kubeconfig.clone(),
-            context: self.context.clone(),
-        };
-        ClusterClient::new(&access).await
-    }
-
-    /// The agents' pods.
-    pub fn pods(&self) -> AgentPods {
-        AgentPods {
-            namespace: self.namespace.clone(),
-            selector: self.selector.clone(),
-        }
-    }
 }
 
 /// Returns the mistake that the parser cannot detect, if there is one.

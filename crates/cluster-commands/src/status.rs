@@ -23,7 +23,7 @@ use flannel_status::ModeStatus;
 use flannel_terminal::{color::Paint, table};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::ClusterAccess;
+use super::access::ClusterAccess;
 
 /// The time between two rounds of questions while waiting.
 const PERIOD: Duration = Duration::from_secs(1);

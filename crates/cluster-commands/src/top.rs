@@ -13,7 +13,7 @@ use flannel_terminal::color::ColorOptions;
 use ratatui::DefaultTerminal;
 use tokio::select;
 
-use super::ClusterAccess;
+use super::access::ClusterAccess;
 use flannel_cluster::top::{
     Follower, board::ClusterBoard, stream::StreamSettings, view::ClusterView,
 };

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
+    failing_check::{explain_command, failure},
     plan::PairCheck,
-    run::{explain_command, failure},
 };
 
 /// Failing pairs that are explained.

@@ -18,7 +18,7 @@ use tokio::{net::UdpSocket, time::Instant};
 
 use super::{
     message::ANSWER,
-    probe::{ProbeError, ROUND, patient, socket_to, udp_round},
+    round::{ProbeError, ROUND, patient, socket_to, udp_round},
     target::Outcome,
 };
 

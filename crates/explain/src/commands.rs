@@ -9,15 +9,8 @@ use ipnet::IpNet;
 
 use super::{
     location::{Context, Location},
-    snapshot::Snapshot,
+    snapshot::{CommandsRoute, Snapshot},
 };
-
-/// That route.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CommandsRoute {
-    /// True for the default route of table `main`.
-    pub(super) is_default: bool,
-}
 
 /// Reads the route of a packet to a peer; `None` with another backend, or if the kernel does not
 /// say.

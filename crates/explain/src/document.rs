@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     question::Question,
-    report::{Conclusion, PacketWay, Report, Step, StepState, Tried},
+    report::{Conclusion, PacketWay, Report, Step, StepState},
     trace::TraceReport,
+    tried::Tried,
 };
 #[cfg(any(test, feature = "schema"))]
 use crate::Transport;

@@ -1,7 +1,7 @@
 //! Explains what would happen to a packet of a flow on this node, and why.
 //!
-//! `facts` reads: the pins, the kernel's routes, neighbours and FDB, the verdict of the real
-//! programs on a synthetic packet ([`flannel_datapath::trial`]). `story` judges, and is pure. The
+//! `reading` reads: the pins, the kernel's routes, neighbours and FDB, the verdict of the real
+//! programs on a synthetic packet ([`flannel_datapath::trial`]). `report` judges, and is pure. The
 //! command changes, counts and sends nothing, and it needs no agent. If an agent answers, its
 //! status of a peer's path is added.
 //!
@@ -10,32 +10,36 @@
 //! kinds of rules are read and followed (`nat`): those by which kube-proxy translates Services, and
 //! those of masquerade.
 
+mod agent_places;
 mod commands;
 pub mod document;
 mod frame;
 mod location;
 mod nat;
 mod question;
+mod reading;
 mod report;
 mod snapshot;
 mod trace;
 mod trial;
+mod tried;
 
-use std::{collections::BTreeMap, net::IpAddr, path::Path};
+use std::{collections::BTreeMap, net::IpAddr};
 
-use flannel_datapath::PinRoot;
 use flannel_host::family::Family;
 use flannel_netlink::NetlinkError;
 use flannel_status::Status;
 
 pub use self::{
+    agent_places::AgentPlaces,
     document::{ExplainDocument, StepRow},
     question::{Question, Transport},
-    report::{Conclusion, PacketWay, Report, Step, StepState, Tried},
+    report::{Conclusion, PacketWay, Report, Step, StepState},
     trace::{
         PacketDirection, TraceDrop, TraceError, TraceOutcome, TracePath, TraceReport, TracedRule,
         trace,
     },
+    tried::Tried,
 };
 
 /// The names of Services (`default/web`) by their addresses, as the rules of kube-proxy have them;
@@ -48,15 +52,6 @@ pub async fn service_names() -> Option<BTreeMap<IpAddr, String>> {
     Some(names)
 }
 
-/// The places of the agent's state.
-#[derive(Clone, Debug)]
-pub struct AgentPlaces<'a> {
-    /// Its pins.
-    pub pins: &'a PinRoot,
-    /// Its state directory.
-    pub state_dir: &'a Path,
-}
-
 /// Explains. `status` is what the agent says of itself, if one runs, and `trace` what packets of
 /// the flow met, if they were traced. Call inside a Tokio runtime.
 pub async fn explain(
@@ -66,6 +61,6 @@ pub async fn explain(
     trace: Option<TraceReport>,
 ) -> Result<Report, NetlinkError> {
     Ok(report::build(
-        &snapshot::read(question, places, status, trace).await?,
+        &reading::read(question, places, status, trace).await?,
     ))
 }

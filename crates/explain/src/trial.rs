@@ -27,8 +27,8 @@ use flannel_netlink::Link;
 use super::{
     frame::{Ends, Fields, Outer, frame, tunnel_arrival, tunnelled},
     location::{Context, Location},
-    report::Tried,
     snapshot::Snapshot,
+    tried::Tried,
 };
 
 /// Ports of a packet where neither the question nor a known flow has any.

@@ -7,8 +7,8 @@ use flannel_host::secret::Secret;
 use flannel_store::etcd::{ClientFiles, Credentials, EtcdOptions, TlsFiles};
 
 use super::{
-    OptionWarning,
     check::{Checks, OptionMistake},
+    warning::OptionWarning,
 };
 
 /// Flannel's lease lifetime in minutes; the renew margin is written on this scale.

@@ -7,7 +7,7 @@ use flannel_firewall_tools::tool;
 use flannel_options::RunOptions;
 use rustix::thread::CapabilitySet;
 
-use super::names;
+use super::capability_names::names;
 
 /// The first unprivileged port, unless the host sets another one.
 const FIRST_FREE_PORT: u16 = 1024;

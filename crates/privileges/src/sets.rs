@@ -14,7 +14,8 @@ use rustix::{
 };
 
 use super::{
-    files, names,
+    capability_names::names,
+    files,
     need::{self, CapabilityNeed},
 };
 

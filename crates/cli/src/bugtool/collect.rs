@@ -1,9 +1,11 @@
 //! The pieces of the archive, one file each.
 
 use std::{
+    ffi::OsString,
     fmt::Write as _,
     fs, io,
     path::Path,
+    pin::Pin,
     sync::{Arc, mpsc},
     thread,
     time::Duration,
@@ -24,8 +26,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{BugtoolOptions, Writer};
-use crate::{Command, parse};
+use super::{options::BugtoolOptions, writer::Writer};
 
 /// The time limit for one piece, and that for all of them.
 const PIECE: Duration = Duration::from_secs(40);
@@ -120,6 +121,10 @@ enum Source {
     Note,
 }
 
+/// Runs the command of a command line; the text that it prints.
+pub(super) type OwnCommand =
+    fn(Vec<OsString>) -> Pin<Box<dyn Future<Output = anyhow::Result<String>>>>;
+
 /// A file of the archive, and its source.
 type Job = (&'static str, Source);
 
@@ -161,12 +166,19 @@ fn jobs() -> Vec<Job> {
 }
 
 /// Collects, and passes each piece on as it comes: its text, or why there is none.
-pub(super) async fn collect(options: &BugtoolOptions, writer: &mut Writer) -> io::Result<()> {
+pub(super) async fn collect(
+    options: &BugtoolOptions,
+    own: OwnCommand,
+    writer: &mut Writer,
+) -> io::Result<()> {
     let jobs: Arc<[Job]> = jobs().into();
-    let done = collect_quietly(options, &jobs, writer)?;
+    let done = collect_quietly(options, own, &jobs, writer)?;
     let end = Instant::now() + ALL;
     for (name, source) in &jobs[done..] {
-        writer.add(name, in_time(end, piece(source.clone(), options)).await)?;
+        writer.add(
+            name,
+            in_time(end, piece(source.clone(), options, own)).await,
+        )?;
     }
     Ok(())
 }
@@ -175,6 +187,7 @@ pub(super) async fn collect(options: &BugtoolOptions, writer: &mut Writer) -> io
 /// Returns the number of jobs that are done; on a node without idle CPU the others would not end.
 fn collect_quietly(
     options: &BugtoolOptions,
+    own: OwnCommand,
     jobs: &Arc<[Job]>,
     writer: &mut Writer,
 ) -> io::Result<usize> {
@@ -190,7 +203,7 @@ fn collect_quietly(
             for (_, source) in &*jobs {
                 let text = runtime.block_on(in_time(
                     Instant::now() + PIECE,
-                    piece(source.clone(), &options),
+                    piece(source.clone(), &options, own),
                 ));
                 if send.send(text).is_err() {
                     return;
@@ -210,10 +223,14 @@ fn collect_quietly(
     Ok(jobs.len())
 }
 
-async fn piece(source: Source, options: &BugtoolOptions) -> anyhow::Result<String> {
+async fn piece(
+    source: Source,
+    options: &BugtoolOptions,
+    own: OwnCommand,
+) -> anyhow::Result<String> {
     let state_dir = &options.state.state_dir;
     match source {
-        Source::Own(args) => own(args, options).await,
+        Source::Own(args) => own(own_line(args, options)).await,
         Source::Ask(request) => ask_text(state_dir, request)
             .await
             .context("no agent answers"),
@@ -263,25 +280,20 @@ async fn in_time(
     }
 }
 
-/// Runs one of the agent's commands for the same agent, and returns the text it prints.
-async fn own(args: &[&str], options: &BugtoolOptions) -> anyhow::Result<String> {
+/// The command line of one of the agent's commands, for the same agent.
+fn own_line(args: &[&str], options: &BugtoolOptions) -> Vec<OsString> {
     let pins = format!("--bpf-pin-root={}", options.pins.root().root().display());
     let state = format!("--state-dir={}", options.state.state_dir.display());
     let where_it_is: &[&str] = match args[0] {
         "status" | "maps" | "check" => &[&pins, &state],
         _ => &[],
     };
-    let line = ["flannel-agent"]
+    ["flannel-agent"]
         .iter()
         .chain(args)
         .chain(where_it_is)
-        .map(|word| (*word).to_owned());
-    match parse(line.map(Into::into), []) {
-        Ok(Command::Once(command)) => Ok(Box::pin(command.run()).await?.text),
-        Ok(Command::Run(_)) => bail!("no command that ends"),
-        Err(stop) if stop.code == 0 => Ok(stop.text),
-        Err(stop) => bail!("{}", stop.text),
-    }
+        .map(OsString::from)
+        .collect()
 }
 
 /// All that the kernel's verifier says of a program it refuses; what else keeps the programs out is

@@ -1,7 +1,10 @@
 //! Examples, files, exit status and related tools of each command.
 
 use super::examples::examples;
-use crate::{EXIT_STATUSES, USAGE, WRONG_USAGE};
+use crate::{
+    exit_status::{EXIT_STATUSES, WRONG_USAGE},
+    stop::USAGE,
+};
 
 /// A term and its meaning.
 type Term = (&'static str, &'static str);

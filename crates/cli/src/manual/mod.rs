@@ -8,7 +8,7 @@ mod facts;
 
 use std::path::PathBuf;
 
-use clap::{Args, Command, CommandFactory as _};
+use clap::{Args, Command};
 use clap_mangen::{
     Man,
     roff::{Roff, bold, roman},
@@ -17,7 +17,6 @@ use flannel_host::file;
 use flannel_options::flags;
 
 use self::facts::{Facts, SUBJECTS, facts};
-use super::Cli;
 
 const SECTION: &str = "8";
 /// The daemon under its other name.
@@ -30,17 +29,16 @@ pub struct ManualOptions {
     directory: PathBuf,
 }
 
-/// Writes the pages. It prints nothing.
-pub(super) fn manual(options: &ManualOptions) -> anyhow::Result<String> {
-    for (name, text) in pages()? {
+/// Writes the pages of a program. It prints nothing.
+pub(super) fn manual(options: &ManualOptions, program: Command) -> anyhow::Result<String> {
+    for (name, text) in pages(program)? {
         file::replace(&options.directory.join(name), text.as_bytes(), 0o644)?;
     }
     Ok(String::new())
 }
 
 /// Every page with its file name.
-fn pages() -> anyhow::Result<Vec<(String, String)>> {
-    let mut program = Cli::command();
+fn pages(mut program: Command) -> anyhow::Result<Vec<(String, String)>> {
     // Gives the subcommands their full names.
     program.build();
     let mut pages = Vec::new();

@@ -1,7 +1,9 @@
 use std::{fs, process::Command as Process};
 
+use clap::CommandFactory as _;
+
 use super::{super::generate::not_run::not_run, *};
-use crate::parse;
+use crate::{Cli, parse};
 
 /// The sections of every page, in their order; there may be others between them.
 const SECTIONS: [&str; 8] = [
@@ -14,6 +16,10 @@ const SECTIONS: [&str; 8] = [
     "\"EXIT STATUS\"",
     "\"SEE ALSO\"",
 ];
+
+fn pages() -> anyhow::Result<Vec<(String, String)>> {
+    super::pages(Cli::command())
+}
 
 fn text(name: &str) -> String {
     let pages = pages().expect("pages");
@@ -121,10 +127,10 @@ fn related_pages_are_pages() {
 #[test]
 fn groff_formats_the_pages_without_a_warning() {
     let scratch = tempfile::tempdir().expect("a directory");
-    manual(&ManualOptions {
+    let options = ManualOptions {
         directory: scratch.path().to_owned(),
-    })
-    .expect("written");
+    };
+    manual(&options, Cli::command()).expect("written");
     if Process::new("groff").arg("--version").output().is_err() {
         not_run("the form of the manual pages", "groff is not installed");
         return;

@@ -5,7 +5,7 @@ use http::StatusCode;
 use ipnet::Ipv4Net;
 use serde::{Deserialize, de::DeserializeOwned};
 
-use super::{WORDS, signature::AliAction};
+use super::{signature::AliAction, words::WORDS};
 use crate::{
     error::CloudError,
     http::HttpAnswer,

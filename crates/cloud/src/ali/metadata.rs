@@ -8,7 +8,7 @@ use flannel_host::secret::Secret;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::WORDS;
+use super::words::WORDS;
 use crate::{
     error::CloudError,
     http::Http,

@@ -6,6 +6,7 @@
 mod answer;
 mod metadata;
 mod signature;
+mod words;
 
 use std::{net::IpAddr, time::Duration};
 
@@ -21,10 +22,11 @@ use self::{
     answer::{AliEntry, EntryPage, INSTANCE, VSwitch},
     metadata::{AliPlace, ROLE, place_of, service},
     signature::{AliAction, AliApi, signed},
+    words::WORDS,
 };
 use super::{
     client::{CloudClient, Reply},
-    error::{CloudError, CloudWords},
+    error::CloudError,
     http::Http,
     keys::KeySource,
     plan::{RouteChange, RouteStep, Table},
@@ -43,16 +45,6 @@ const POLLS: u32 = 60;
 /// Routes of a page, the most that the API gives; and pages, where a table has a few hundred.
 const PAGE: &str = "100";
 const PAGES: usize = 20;
-
-/// Alibaba's words.
-const WORDS: CloudWords = CloudWords {
-    instance: "an instance (ECS) of Alibaba Cloud",
-    keys: "give the instance a RAM role, or set AccessKeyID and AccessKeySecret in Backend, or \
-        ACCESS_KEY_ID and \
-           ACCESS_KEY_SECRET in the environment",
-    policy: "the RAM policy of this node's role or user",
-    room: "raise the quota of custom routes in a route table",
-};
 
 /// The client of a region.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use http::StatusCode;
 use ipnet::Ipv4Net;
 use roxmltree::{Document, Node};
 
-use super::{WORDS, request::Action};
+use super::{request::Action, words::WORDS};
 use crate::{
     error::CloudError,
     http::HttpAnswer,

@@ -7,7 +7,7 @@ use aws_credential_types::Credentials;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::{WORDS, metadata::Metadata};
+use super::{metadata::Metadata, words::WORDS};
 use crate::{error::CloudError, secret_json};
 
 /// Credentials that end sooner are renewed. The metadata has new ones five minutes before.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use http::Request;
 
-use super::WORDS;
+use super::words::WORDS;
 use crate::{error::CloudError, http::Http, metadata::MetadataService};
 
 /// Seconds for which a token serves; one is asked for whenever items are.

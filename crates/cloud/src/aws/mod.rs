@@ -11,6 +11,7 @@ mod metadata;
 mod request;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use std::{
     net::IpAddr,
@@ -26,10 +27,11 @@ use self::{
     environment::Environment,
     metadata::{Metadata, NetworkInterface},
     request::{Action, Api, signed},
+    words::WORDS,
 };
 use super::{
     client::{CloudClient, Reply},
-    error::{CloudError, CloudWords},
+    error::CloudError,
     http::Http,
     plan::{RouteChange, RouteStep, Table},
     record::{CloudKind, RecordedRoute},
@@ -38,15 +40,6 @@ use crate::shared::count;
 
 /// The time for a request to the API.
 const PATIENCE: Duration = Duration::from_secs(15);
-
-/// Amazon's words.
-const WORDS: CloudWords = CloudWords {
-    instance: "an instance of EC2 with metadata of version 2",
-    keys: "give the instance a role (an instance profile), or set AWS_ACCESS_KEY_ID and \
-        AWS_SECRET_ACCESS_KEY",
-    policy: "the IAM policy of this node's role or user",
-    room: "raise the quota \"Routes per route table\" of the VPC, which is 1000 at most",
-};
 
 /// The client of a region.
 #[derive(Debug)]

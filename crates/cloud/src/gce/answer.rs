@@ -5,7 +5,7 @@ use http::StatusCode;
 use ipnet::Ipv4Net;
 use serde::Deserialize;
 
-use super::{GceAction, WORDS, place::GcePlace, route_name};
+use super::{action::GceAction, place::GcePlace, route_name::route_name, words::WORDS};
 use crate::{
     error::CloudError,
     http::HttpAnswer,

@@ -6,29 +6,35 @@
 //! alone. A route cannot be changed: it is deleted and made again. Both are operations, which are
 //! asked for until they are done.
 
+mod action;
 mod answer;
 mod place;
+mod route_name;
 mod token;
+mod words;
 
 use std::{net::IpAddr, time::Duration};
 
 use flannel_status::RequestCounts;
 use http::{
-    HeaderValue, Method, Request,
+    HeaderValue, Request,
     header::{AUTHORIZATION, CONTENT_TYPE},
 };
 use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+pub(super) use self::route_name::route_name;
 use self::{
+    action::GceAction,
     answer::{GceInstance, GceOperation, GceRoute, RoutePage},
     place::{GceMetadata, GcePlace},
     token::TokenSource,
+    words::WORDS,
 };
 use super::{
     client::{CloudClient, Reply},
-    error::{CloudError, CloudWords},
+    error::CloudError,
     http::Http,
     plan::{RouteChange, RouteStep, Table},
     record::{CloudKind, RecordedRoute},
@@ -51,61 +57,6 @@ const PAGES: u32 = 20;
 /// As stock flannel's.
 const PRIORITY: u32 = 1000;
 
-/// Google's words.
-const WORDS: CloudWords = CloudWords {
-    instance: "an instance of Compute Engine",
-    keys: "give the instance a service account",
-    policy: "the service account of this instance",
-    room: "raise the quota \"Static routes per VPC network\"",
-};
-
-/// The requests that there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum GceAction {
-    ListRoutes,
-    GetRoute,
-    InsertRoute,
-    DeleteRoute,
-    GetOperation,
-    GetInstance,
-}
-
-impl GceAction {
-    /// The method of the API.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::ListRoutes => "routes.list",
-            Self::GetRoute => "routes.get",
-            Self::InsertRoute => "routes.insert",
-            Self::DeleteRoute => "routes.delete",
-            Self::GetOperation => "globalOperations.get",
-            Self::GetInstance => "instances.get",
-        }
-    }
-
-    /// The permissions that it needs, for an answer that names none.
-    const fn permission(self) -> &'static str {
-        match self {
-            Self::ListRoutes => "compute.routes.list",
-            Self::GetRoute => "compute.routes.get",
-            Self::InsertRoute => "compute.routes.create and compute.networks.updatePolicy",
-            Self::DeleteRoute => "compute.routes.delete and compute.networks.updatePolicy",
-            Self::GetOperation => "compute.globalOperations.get",
-            Self::GetInstance => "compute.instances.get",
-        }
-    }
-
-    const fn method(self) -> Method {
-        match self {
-            Self::ListRoutes | Self::GetRoute | Self::GetOperation | Self::GetInstance => {
-                Method::GET
-            }
-            Self::InsertRoute => Method::POST,
-            Self::DeleteRoute => Method::DELETE,
-        }
-    }
-}
-
 /// The client of the API.
 #[derive(Debug)]
 struct Gce {
@@ -121,14 +72,6 @@ pub(super) struct GceNode {
     gce: Gce,
     place: GcePlace,
     target: String,
-}
-
-/// The name of the route to a subnet, which is stock flannel's.
-pub(super) fn route_name(destination: Ipv4Net) -> String {
-    format!(
-        "flannel-{}",
-        destination.to_string().replace(['.', '/'], "-")
-    )
 }
 
 impl Gce {

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use http::Request;
 use serde::Deserialize;
 
-use super::WORDS;
+use super::words::WORDS;
 use crate::{error::CloudError, http::Http, metadata::MetadataService, variable::variable};
 
 /// The service's address, which needs no name resolution.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use flannel_host::secret::Secret;
 use serde::Deserialize;
 
-use super::{WORDS, place::GceMetadata};
+use super::{place::GceMetadata, words::WORDS};
 use crate::{error::CloudError, secret_json};
 
 /// A token that ends sooner is read again. The metadata has a new one four minutes before.

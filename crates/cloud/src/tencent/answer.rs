@@ -7,7 +7,7 @@ use ipnet::Ipv4Net;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{WORDS, signature::TencentAction};
+use super::{signature::TencentAction, words::WORDS};
 use crate::{
     error::CloudError,
     http::HttpAnswer,

@@ -6,6 +6,7 @@
 mod answer;
 mod metadata;
 mod signature;
+mod words;
 
 use std::{net::IpAddr, time::Duration};
 
@@ -20,10 +21,11 @@ use self::{
     answer::{INSTANCE, TablePage, TencentTable},
     metadata::{ROLE, TencentPlace, place_of, service},
     signature::{TencentAction, TencentApi, signed},
+    words::WORDS,
 };
 use super::{
     client::{CloudClient, Reply},
-    error::{CloudError, CloudWords},
+    error::CloudError,
     http::Http,
     keys::KeySource,
     plan::{RouteChange, RouteStep, Table},
@@ -40,16 +42,6 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Tables of a page, the most that the API gives; and pages, where a VPC has ten tables.
 const PAGE: usize = 100;
 const PAGES: usize = 10;
-
-/// Tencent's words.
-const WORDS: CloudWords = CloudWords {
-    instance: "an instance (CVM) of Tencent Cloud",
-    keys: "give the instance a CAM role, or set AccessKeyID and AccessKeySecret in Backend, or \
-        ACCESS_KEY_ID and \
-           ACCESS_KEY_SECRET in the environment",
-    policy: "the CAM policy of this node's role or user",
-    room: "raise the quota of routes in a route table",
-};
 
 /// The client of a region.
 #[derive(Debug)]

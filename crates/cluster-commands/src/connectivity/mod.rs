@@ -21,7 +21,7 @@ use flannel_connectivity::{
 use flannel_host::duration;
 use flannel_options::OneOf;
 
-use crate::ClusterAccess;
+use crate::access::ClusterAccess;
 
 /// The port of test pods: outside the ranges of NodePorts and of ephemeral ports.
 const PORT: &str = "9473";

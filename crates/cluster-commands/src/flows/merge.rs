@@ -9,7 +9,7 @@ use std::{
 use flannel_flows::rows::{FlowRow, FlowWay};
 use flannel_node_commands::flows::EndRow;
 
-use super::report::ReportedFlow;
+use super::reported_flow::ReportedFlow;
 
 /// Gives each end the names that any node knows of its address: an agent without the right to list
 /// pods knows only the pods of its node.

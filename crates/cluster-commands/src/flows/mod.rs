@@ -6,11 +6,12 @@
 
 mod follow;
 mod merge;
+mod options;
 mod report;
+mod reported_flow;
 #[cfg(test)]
 mod tests;
 
-use clap::Args;
 use flannel_cluster::{
     AT_ONCE,
     answer::Silence,
@@ -19,88 +20,13 @@ use flannel_cluster::{
     progress::Progress,
     report::ServedBy,
 };
-use flannel_command::{Answer, NoResult, PrintOptions};
+use flannel_command::{Answer, NoResult};
 use flannel_host::error_chain::chain;
-use flannel_node_commands::flows::{FlowsDocument, FollowOptions, NamedFilter, VerdictChoice};
+use flannel_node_commands::flows::FlowsDocument;
 use futures::{StreamExt as _, stream};
 
+pub(super) use self::options::ClusterFlowsOptions;
 use self::report::{ClusterFlows, NodeFlows};
-use super::ClusterAccess;
-
-/// The flows to show, the output format, and the cluster.
-#[derive(Debug, Args)]
-pub struct ClusterFlowsOptions {
-    #[command(flatten)]
-    filter: NamedFilter,
-    /// Flows with a pod or a Service in this namespace
-    #[arg(short = 'N', long, value_name = "NAME")]
-    pod_namespace: Option<String>,
-    /// Flows with this outcome; needs --follow
-    #[arg(long, value_enum, value_name = "VERDICT", requires = "follow")]
-    verdict: Option<VerdictChoice>,
-    #[command(flatten)]
-    follow: FollowOptions,
-    /// The most flows, the busiest first; each node is asked for this number
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 100,
-        conflicts_with = "follow"
-    )]
-    rows: usize,
-    /// Print addresses, and look no names up
-    #[arg(long)]
-    no_names: bool,
-    #[command(flatten)]
-    print: PrintOptions,
-    #[command(flatten)]
-    access: ClusterAccess,
-}
-
-impl ClusterFlowsOptions {
-    /// Returns the mistake in the options, if there is one.
-    pub(super) fn mistake(&self) -> Option<String> {
-        let has = self.no_names && (self.pod_namespace.is_some() || self.filter.has_names());
-        has.then(|| {
-            "--pod, --pod-namespace, --node and --service need names: leave --no-names out"
-                .to_owned()
-        })
-    }
-
-    /// The command that is run on each node.
-    fn command(&self) -> Vec<String> {
-        self.words([format!("--rows={}", self.rows)])
-    }
-
-    /// The command that is run on each node to follow its flows.
-    fn follow_command(&self) -> Vec<String> {
-        let verdict = self.verdict.map(|verdict| verdict.flag().to_owned());
-        let flags = [
-            "--follow".to_owned(),
-            "--remote".to_owned(),
-            format!("--rate={}", self.follow.rate),
-        ];
-        self.words(flags.into_iter().chain(verdict))
-    }
-
-    /// `flows list` with these flags and the filters.
-    fn words(&self, flags: impl IntoIterator<Item = String>) -> Vec<String> {
-        let words = ["flannel-agent", "flows", "list", "--output=json"]
-            .map(str::to_owned)
-            .into_iter();
-        let namespace = self
-            .pod_namespace
-            .as_ref()
-            .map(|name| format!("--namespace={name}"));
-        let names = self.no_names.then(|| "--no-names".to_owned());
-        words
-            .chain(flags)
-            .chain(self.filter.flags())
-            .chain(namespace)
-            .chain(names)
-            .collect()
-    }
-}
 
 /// Runs the command; the text to print, and 0 if every node answered.
 pub(super) async fn run(options: &ClusterFlowsOptions) -> anyhow::Result<Answer> {

@@ -5,11 +5,14 @@ use std::fmt::Write as _;
 use flannel_cluster::report::ServedBy;
 use flannel_document::Document;
 use flannel_host::words::count;
-use flannel_node_commands::flows::{FlowLine, FlowsDocument, ListedFlow, remark, text};
+use flannel_node_commands::flows::{FlowLine, FlowsDocument, remark, text};
 use flannel_terminal::{color::Paint, wrap};
 use serde::Serialize;
 
-use super::merge::{complete_names, merged};
+use super::{
+    merge::{complete_names, merged},
+    reported_flow::ReportedFlow,
+};
 
 /// The busiest flows of a cluster.
 #[derive(Clone, Debug, Serialize)]
@@ -37,17 +40,6 @@ pub(super) struct NodeFlows {
     pub(super) flows: Option<usize>,
     /// The reason why it did not answer; absent if it did.
     pub(super) reason: Option<String>,
-}
-
-/// A flow, with the nodes that know it.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct ReportedFlow {
-    /// The nodes: that of the sender first.
-    pub(super) nodes: Vec<String>,
-    /// The flow, as the first of them has it.
-    #[serde(flatten)]
-    pub(super) flow: ListedFlow,
 }
 
 impl Document for ClusterFlows {

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, net::IpAddr};
 use flannel_host::words::first;
 use ipnet::IpNet;
 
-use super::{ClusterProblem, ClusterProblemCode, NAMED, NodeClaims, names};
+use super::{
+    claims::NodeClaims,
+    problem::{ClusterProblem, ClusterProblemCode, NAMED, names},
+};
 
 /// Nodes whose subnets overlap, each group once.
 pub(super) fn same_subnet(nodes: &[NodeClaims]) -> Vec<ClusterProblem> {

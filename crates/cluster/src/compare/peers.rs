@@ -7,7 +7,10 @@ use flannel_status::{NetworkStatus, PeerStatus, Status};
 use flannel_store::config::BackendKind;
 use ipnet::IpNet;
 
-use super::{ClusterProblem, ClusterProblemCode, NodeClaims, PublishedEnd, names};
+use super::{
+    claims::{NodeClaims, PublishedEnd},
+    problem::{ClusterProblem, ClusterProblemCode, names},
+};
 
 /// A peer with another address or VTEP MAC than its Node says: both, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]

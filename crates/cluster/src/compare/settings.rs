@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use flannel_host::{duration, words::first};
 
-use super::{ClusterProblem, ClusterProblemCode, NAMED, NodeClaims, names};
+use super::{
+    claims::NodeClaims,
+    problem::{ClusterProblem, ClusterProblemCode, NAMED, names},
+};
 
 /// A clock may differ by that much, in seconds.
 const CLOCK: i64 = 5;

@@ -4,6 +4,7 @@
 //! of both answers. The report of each node is that of `flannel-agent explain`.
 
 pub mod end;
+mod node_answer;
 #[cfg(test)]
 mod tests;
 pub mod verdict;
@@ -16,6 +17,7 @@ use flannel_host::error_chain::chain;
 use futures::{StreamExt as _, stream};
 use serde::Serialize;
 
+pub use self::node_answer::{EndRole, NodeAnswer};
 use self::{
     end::{EndError, FoundEnd, PacketEnd, PacketEndName},
     verdict::PacketVerdict,
@@ -61,31 +63,6 @@ pub struct AskedPacket<Q> {
     pub question: Q,
     /// For this time each node traces the packets of the flow.
     pub trace: Option<Duration>,
-}
-
-/// The answer of one node.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
-pub struct NodeAnswer {
-    /// The name of the node.
-    pub node: String,
-    /// The ends of the packet's way on it.
-    pub ends: Vec<EndRole>,
-    /// The reason why the node cannot be asked; absent if it answered.
-    pub problem: Option<String>,
-    /// The output of `flannel-agent explain -o json` there.
-    pub explanation: Option<ExplainDocument>,
-}
-
-/// An end of a packet's way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum EndRole {
-    /// The sender.
-    Source,
-    /// The receiver.
-    Destination,
 }
 
 impl Document for PacketReport {

@@ -3,7 +3,7 @@
 use flannel_explain::{ExplainDocument, StepState};
 use serde::Serialize;
 
-use super::NodeAnswer;
+use super::node_answer::NodeAnswer;
 
 /// The outcome for the packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

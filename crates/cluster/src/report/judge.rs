@@ -5,13 +5,26 @@ use std::collections::BTreeMap;
 use flannel_host::error_chain::chain;
 use flannel_status::{ProblemCode, Status};
 
-use super::{Asked, NodeProblemCode, NodeReport, ServedBy, Silence};
-use crate::members::{AgentAbsence, ClusterNode};
+use super::node::{NodeProblemCode, NodeReport, ServedBy};
+use crate::{
+    answer::Silence,
+    members::{AgentAbsence, ClusterNode},
+};
 
 /// The annotation by which a node takes part in flannel, of any agent.
 const MANAGED: &str = "kube-subnet-manager";
 /// Silent peers that a report names.
 const NAMED_PEERS: usize = 3;
+
+/// The answer of an agent; none where it was not asked.
+pub(super) type Asked = Option<Result<Status, Silence>>;
+
+impl NodeReport {
+    /// The report on a node by its agent's answer only.
+    pub fn of_answer(name: &str, status: &Status) -> Self {
+        of_agent(Self::unknown(name.to_owned()), status)
+    }
+}
 
 /// The report on a node. Pure. Without an answer the command was not run.
 pub(super) fn judge(member: &ClusterNode, namespace: &str, answer: Asked) -> NodeReport {

@@ -1,6 +1,6 @@
 //! Reports on nodes from answers.
 
-use flannel_status::{LeaseStatus, RejectedStatus};
+use flannel_status::{LeaseStatus, ModeStatus, ProblemCode, RejectedStatus};
 use serde_json::json;
 
 use super::*;

@@ -3,7 +3,7 @@
 use flannel_backends::carrier::{Carrier, CarryingPeer, IpsecWay};
 use flannel_host::duration;
 
-use super::{Step, kernel::REPAIR};
+use super::{kernel::REPAIR, step::Step};
 use crate::snapshot::Snapshot;
 
 /// Returns the step; none where only a route carries the packet.

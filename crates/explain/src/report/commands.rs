@@ -6,8 +6,11 @@ use flannel_backends::unmanaged::EXTENSION;
 use flannel_status::{EchoState, PeerStatus};
 use ipnet::IpNet;
 
-use super::Step;
-use crate::{commands::CommandsRoute, location::Location, snapshot::Snapshot};
+use super::step::Step;
+use crate::{
+    location::Location,
+    snapshot::{CommandsRoute, Snapshot},
+};
 
 /// Returns true if packets to the peer follow the default route.
 pub(super) fn is_by_default_route(facts: &Snapshot) -> bool {

@@ -3,7 +3,7 @@
 use flannel_host::duration;
 use flannel_status::{EchoState, PeerEchoStatus};
 
-use super::{Step, commands};
+use super::{commands, step::Step};
 use crate::{location::Location, snapshot::Snapshot};
 
 /// Returns what the running agent knows of the peer at one end; `None` without an agent or a peer.

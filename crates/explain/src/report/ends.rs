@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use flannel_common::fast::PodEntry;
 use flannel_status::Status;
 
-use super::{Step, nat};
+use super::{nat, step::Step};
 use crate::{
     location::{LocalPod, Location},
     snapshot::Snapshot,

@@ -3,22 +3,14 @@
 
 use flannel_host::words::first;
 
-use super::Step;
-use crate::{location::Location, snapshot::Snapshot};
+use super::step::Step;
+use crate::{
+    location::Location,
+    snapshot::{FirewallAnswer, Snapshot},
+};
 
 /// Chains that are named.
 const NAMED: usize = 3;
-
-/// The rules that may drop a packet between a pod and another node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FirewallAnswer {
-    /// Chains that drop forwarded packets.
-    pub(crate) closed: Vec<String>,
-    /// Chains with a rule that drops packets of the tunnel's port.
-    pub(crate) at_port: Vec<String>,
-    /// The reasons why not all rules could be read.
-    pub(crate) errors: Vec<String>,
-}
 
 /// Returns the step; none for a packet that no rule of this kind concerns.
 pub(super) fn step(facts: &Snapshot) -> Option<Step> {

@@ -8,7 +8,7 @@ use flannel_datapath::ecmp_paths;
 use flannel_flows::rows::seconds;
 use flannel_netlink::{RouteAnswer, RouteType};
 
-use super::{Step, commands};
+use super::{commands, step::Step};
 use crate::{
     location::Location,
     snapshot::{Snapshot, Tunnel},

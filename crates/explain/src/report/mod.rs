@@ -12,68 +12,14 @@ mod firewall;
 mod kernel;
 mod nat;
 mod programs;
+mod step;
 mod trace;
 
-use flannel_common::{
-    program::Program,
-    reason::{Reason, Verdict},
-};
+use flannel_common::reason::{Reason, Verdict};
 use serde::{Deserialize, Serialize};
 
-pub(super) use self::firewall::FirewallAnswer;
-use super::{location::Location, snapshot::Snapshot, trace::TraceReport};
-
-/// The state of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum StepState {
-    /// As it should be.
-    Ok,
-    /// Worth knowing; packets pass.
-    Warn,
-    /// It is not known if packets pass.
-    Unknown,
-    /// Packets do not pass.
-    Fail,
-}
-
-/// One step. The topics are an interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// The topic, such as `route` or `underlay`.
-    pub topic: &'static str,
-    /// The state.
-    pub state: StepState,
-    /// The finding, and the remedy where it is not as it should be.
-    pub text: String,
-}
-
-/// The verdict of a program on the packet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tried {
-    /// The program.
-    pub program: Program,
-    /// The device on which the packet meets it.
-    pub device: String,
-    /// True if the program is on that device; otherwise the packet does not meet it.
-    pub attached: bool,
-    /// The reasons for the verdict.
-    pub reasons: Vec<Reason>,
-    /// True if the attached program is of another build than the one that was tried.
-    pub other_build: bool,
-}
-
-impl Tried {
-    /// Returns the verdict of the last reason that does not pass the packet; `Pass` if there is
-    /// none.
-    pub fn verdict(&self) -> Verdict {
-        let fates = self.reasons.iter().map(|reason| reason.verdict());
-        fates.fold(Verdict::Pass, |worst, fate| {
-            if fate == Verdict::Pass { worst } else { fate }
-        })
-    }
-}
+pub use self::step::{Step, StepState};
+use super::{location::Location, snapshot::Snapshot, trace::TraceReport, tried::Tried};
 
 /// The way of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,32 +74,6 @@ pub struct Report {
     pub trace: Option<TraceReport>,
     /// The outcome for the packet.
     pub verdict: Conclusion,
-}
-
-impl Step {
-    fn new(topic: &'static str, state: StepState, text: impl Into<String>) -> Self {
-        Self {
-            topic,
-            state,
-            text: text.into(),
-        }
-    }
-
-    fn ok(topic: &'static str, text: impl Into<String>) -> Self {
-        Self::new(topic, StepState::Ok, text)
-    }
-
-    fn warn(topic: &'static str, text: impl Into<String>) -> Self {
-        Self::new(topic, StepState::Warn, text)
-    }
-
-    fn unknown(topic: &'static str, text: impl Into<String>) -> Self {
-        Self::new(topic, StepState::Unknown, text)
-    }
-
-    fn fail(topic: &'static str, text: impl Into<String>) -> Self {
-        Self::new(topic, StepState::Fail, text)
-    }
 }
 
 /// Builds the report from the snapshot.

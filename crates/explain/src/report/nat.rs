@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use flannel_host::words::first;
 
-use super::Step;
+use super::step::Step;
 use crate::{
     nat::{MasqueradeAnswer, Service, ServiceAnswer},
     snapshot::Snapshot,

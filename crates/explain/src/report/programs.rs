@@ -11,10 +11,11 @@ use flannel_common::{
 };
 use flannel_flows::rows::{FlowRow, seconds};
 
-use super::{Step, Tried};
+use super::step::Step;
 use crate::{
     location::{LocalPod, Location},
     snapshot::Snapshot,
+    tried::Tried,
 };
 
 /// Returns the step about the active mode, and about the programs' trust in their maps.

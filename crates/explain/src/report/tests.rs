@@ -8,6 +8,7 @@ use flannel_common::{
     mode::{Mode, ModeWord},
     node::{FamilyConfig, NodeConfig},
     peer::{PathProbe, PeerEntry},
+    program::Program,
 };
 use flannel_datapath::peers::PinnedPeer;
 use flannel_flows::rows::FlowRow;
@@ -16,11 +17,10 @@ use flannel_status::{EchoState, ModeStatus, PeerEchoStatus, PeerStatus, Status};
 
 use super::*;
 use crate::{
-    commands::CommandsRoute,
     location::LocalPod,
     nat::{MasqueradeAnswer, Service, ServiceAnswer},
     question::{Question, Transport},
-    snapshot::{Onward, PinnedNode, Tunnel},
+    snapshot::{CommandsRoute, FirewallAnswer, Onward, PinnedNode, Tunnel},
     trace::{PacketDirection, TraceDrop, TracedRule},
 };
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use flannel_flows::rows::seconds;
 use flannel_host::words::{count, first};
 
-use super::{Step, StepState};
+use super::step::{Step, StepState};
 use crate::{
     snapshot::Snapshot,
     trace::{PacketDirection, TraceDrop, TraceReport, TracedRule},

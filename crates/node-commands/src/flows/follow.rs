@@ -19,7 +19,7 @@ use flannel_terminal::wrap;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{
-    list::FlowListOptions,
+    list_options::FlowListOptions,
     names::AskedNames,
     remote::{self, RemoteLine},
     rows::FlowEventRow,

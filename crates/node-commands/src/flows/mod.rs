@@ -5,6 +5,7 @@ mod filter;
 mod follow;
 mod follow_options;
 mod list;
+mod list_options;
 mod names;
 mod remote;
 mod rows;
@@ -18,7 +19,7 @@ use flannel_datapath::{DatapathError, PinRoot, maps::ModeMap};
 pub use self::{
     filter::{NamedFilter, VerdictChoice},
     follow_options::FollowOptions,
-    list::FlowListOptions,
+    list_options::FlowListOptions,
     remote::{Heartbeat, PERIOD as HEARTBEAT_PERIOD, RemoteLine},
     rows::{EndRow, FlowEventRow, FlowLine, FlowsDocument, ListedFlow, remark, text},
 };

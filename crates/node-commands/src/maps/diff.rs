@@ -6,18 +6,14 @@ use flannel_inspect::diff::{self, Diff, Difference};
 use flannel_observe::socket::ask_status;
 use flannel_terminal::table;
 
-use super::DumpOptions;
+use super::dump_place::DumpPlace;
 
 /// Compares, and ends with 1 if something differs.
-pub(super) async fn run(options: &DumpOptions) -> anyhow::Result<Answer> {
+pub(super) async fn run(place: &DumpPlace) -> anyhow::Result<Answer> {
     // Without an agent the maps are compared only with the kernel, and the output says so.
-    let status = ask_status(&options.place.state.state_dir).await.ok();
-    let found = diff::read(
-        &options.place.pins.root_of(status.as_ref()),
-        status.as_ref(),
-    )
-    .await?;
-    let text = if options.place.output.is_json() {
+    let status = ask_status(&place.state.state_dir).await.ok();
+    let found = diff::read(&place.pins.root_of(status.as_ref()), status.as_ref()).await?;
+    let text = if place.output.is_json() {
         json(&found)
     } else {
         text(&found)

@@ -2,6 +2,7 @@
 
 mod config;
 mod diff;
+mod dump_place;
 mod flows;
 mod peers;
 mod pods;
@@ -10,7 +11,7 @@ mod properties;
 mod stats;
 
 use clap::{Args, Subcommand, ValueEnum};
-use flannel_command::{Answer, Output, PinOptions, StateOptions, absent};
+use flannel_command::{Answer, absent};
 use flannel_common::node::NodeConfig;
 use flannel_datapath::{
     DatapathError, PinRoot, clock,
@@ -28,7 +29,9 @@ use flannel_flows::{
 use serde::Serialize;
 
 pub use self::flows::{FlowFilter, NamedFlow};
-use self::{config::ConfigRow, peers::PeerRow, pods::PodRow, stats::StatsRow};
+use self::{
+    config::ConfigRow, dump_place::DumpPlace, peers::PeerRow, pods::PodRow, stats::StatsRow,
+};
 
 /// The subcommands of `maps`.
 #[derive(Debug, Subcommand)]
@@ -57,17 +60,6 @@ impl DumpOptions {
     fn wants(&self, which: WhichMap) -> bool {
         self.map == Some(which) || self.map == Some(WhichMap::All)
     }
-}
-
-/// The output format, and the paths of the agent's state and pins.
-#[derive(Clone, Debug, Args)]
-pub(super) struct DumpPlace {
-    #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    state: StateOptions,
-    #[command(flatten)]
-    pins: PinOptions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -140,7 +132,7 @@ pub fn mistake(command: &MapsCommand) -> Option<String> {
 pub async fn run(command: &MapsCommand) -> anyhow::Result<Answer> {
     let MapsCommand::Dump(options) = command;
     if options.diff {
-        return diff::run(options).await;
+        return diff::run(&options.place).await;
     }
     print(options).await.map(Answer::from)
 }

@@ -9,8 +9,9 @@ use ratatui::DefaultTerminal;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{
-    Source, TopOptions,
     keys::{Screen, ScreenKey, listen, on_terminal},
+    options::TopOptions,
+    source::Source,
 };
 
 const KEYS: &str =

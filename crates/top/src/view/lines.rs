@@ -1,6 +1,6 @@
 //! The lines of a screen, divided among panels. Pure.
 
-use super::LEAST;
+use super::panel::LEAST;
 
 /// The lines that a panel asks for.
 #[derive(Clone, Copy, Debug)]

@@ -14,15 +14,13 @@ use ratatui::{
 };
 
 pub use self::palette::Palette;
-pub use self::panel::AROUND;
+pub use self::panel::{AROUND, LEAST};
 use self::{
     lines::{PanelLines, divided},
     panel::{Panel, cut},
 };
 use super::Board;
 
-/// The fewest lines of a panel: one row.
-pub const LEAST: u16 = AROUND + 1;
 /// The lines that flows have while a screen has room for peers: two rows.
 const FLOWS: u16 = AROUND + 2;
 /// The most problems.

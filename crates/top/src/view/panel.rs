@@ -13,6 +13,8 @@ use super::{Palette, sparkline};
 
 /// Lines of borders and header around the rows of a panel.
 pub const AROUND: u16 = 3;
+/// The fewest lines of a panel: one row.
+pub const LEAST: u16 = AROUND + 1;
 /// A screen of fewer columns is narrow: some tables leave columns out.
 pub const WIDE: u16 = 100;
 /// The fewest and the most columns of a history.

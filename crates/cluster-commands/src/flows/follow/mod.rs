@@ -43,7 +43,7 @@ use self::{
     node::{EventReader, FollowedNodeState, NotShown},
     print::{ClusterFlowEvent, EventForm},
 };
-use super::ClusterFlowsOptions;
+use super::options::ClusterFlowsOptions;
 
 /// Events of all nodes that wait to be printed, some 600 bytes each.
 const QUEUE: usize = 4096;
