@@ -1,4 +1,4 @@
-//! The leases and the node, as the main loop tells them to the task. Pure.
+//! The leases and the node, as the main loop shows them to the task. Pure.
 
 use std::{collections::BTreeSet, net::IpAddr};
 

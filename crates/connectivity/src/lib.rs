@@ -1,9 +1,9 @@
 //! `flannel-agent connectivity test`: short-lived pods on each node, and packets between them.
 //!
 //! On the operator's machine: objects to create (`manifest`), their life (`deploy`), the checks
-//! (`plan`), the modes (`modes`), the causes of failures (`failing_check`, `diagnosis`) and the order
-//! of it all (`run`). In the pods, the same binary answers (`serve`) and asks (`probe`, `mtu`), in
-//! rounds (`round`) and in the words of `message` and `target`.
+//! (`plan`), the modes (`modes`), the causes of failures (`failing_check`, `diagnosis`) and the
+//! order of it all (`run`). In the pods, the same binary answers (`serve`) and asks (`probe`,
+//! `mtu`), in rounds (`round`) and in the words of `message` and `target`.
 //!
 //! Without Kubernetes the command runs on each host, and network namespaces take the place of the
 //! pods (`hosts`).

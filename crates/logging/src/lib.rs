@@ -1,6 +1,6 @@
 //! Logging to standard error; the last lines are kept for `bugtool` too.
 //!
-//! Nothing secret is ever logged, at any level: passwords are [`flannel_host::secret::Secret`]s,
+//! Nothing secret is ever logged, at any level: passwords are of `flannel_host`'s type `Secret`,
 //! and what libraries say about requests, which may hold one, stays below the level that is let
 //! through.
 
