@@ -1,5 +1,6 @@
 //! `lint`: every check, also when one before it failed, and a summary.
 
+mod changes;
 mod dependencies;
 mod glossary;
 mod language;
@@ -140,13 +141,14 @@ fn bpf_checks(workspace: &Workspace, toolchain: &Toolchain) -> Vec<Check> {
 /// A check of the sources themselves, below the workspace's root.
 type SourceCheck = fn(&Path) -> anyhow::Result<()>;
 
-const SOURCE_CHECKS: [(&str, SourceCheck); 6] = [
+const SOURCE_CHECKS: [(&str, SourceCheck); 7] = [
     ("layers", layers),
     ("size", size),
     ("dependencies", dependencies),
     ("types", types),
     ("language", language),
     ("glossary", glossary),
+    ("changes", changes),
 ];
 
 /// Crates of which users see nothing. Help, log lines and errors of the others are checked too.
@@ -241,6 +243,10 @@ fn glossary(root: &Path) -> anyhow::Result<()> {
         &root.join("docs/reference/glossary.md"),
         &sources,
     )?)
+}
+
+fn changes(root: &Path) -> anyhow::Result<()> {
+    refuse(&changes::findings(root)?)
 }
 
 /// Fails with all findings, a line each.

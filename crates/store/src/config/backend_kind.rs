@@ -44,6 +44,8 @@ pub struct BackendProperties {
     pub has_peers: bool,
     /// True if packets of IPv6 are not carried.
     pub ipv4_only: bool,
+    /// True if packets get headers that lower the MTU of pods.
+    pub has_tunnel: bool,
     /// The end of a tunnel that a lease describes.
     pub end: EndKind,
     /// The addresses that a Node's annotations carry, as flannel writes them.
@@ -59,6 +61,8 @@ pub enum EndKind {
     Vtep,
     /// The public key and the UDP port of the node's WireGuard device.
     Wireguard,
+    /// A text for commands, if there is one.
+    Text,
 }
 
 /// The addresses in a Node's annotations.
@@ -97,6 +101,7 @@ impl BackendKind {
                 lease_name: "vxlan",
                 has_peers: true,
                 ipv4_only: false,
+                has_tunnel: true,
                 end: EndKind::Vtep,
                 annotated: AnnotatedAddresses::OfFamilies,
             },
@@ -105,6 +110,7 @@ impl BackendKind {
                 lease_name: "host-gw",
                 has_peers: true,
                 ipv4_only: false,
+                has_tunnel: false,
                 end: EndKind::None,
                 annotated: AnnotatedAddresses::Ipv4Always,
             },
@@ -113,6 +119,7 @@ impl BackendKind {
                 lease_name: "wireguard",
                 has_peers: true,
                 ipv4_only: false,
+                has_tunnel: true,
                 end: EndKind::Wireguard,
                 annotated: AnnotatedAddresses::Ipv4Always,
             },
@@ -124,7 +131,8 @@ impl BackendKind {
                 lease_name: "extension",
                 has_peers: true,
                 ipv4_only: false,
-                end: EndKind::None,
+                has_tunnel: false,
+                end: EndKind::Text,
                 annotated: AnnotatedAddresses::Ipv4Always,
             },
             Self::AwsVpc => Self::cloud("aws-vpc"),
@@ -136,6 +144,7 @@ impl BackendKind {
                 lease_name: "",
                 has_peers: false,
                 ipv4_only: false,
+                has_tunnel: false,
                 end: EndKind::None,
                 annotated: AnnotatedAddresses::Ipv4Only,
             },
@@ -144,7 +153,10 @@ impl BackendKind {
 
     /// The properties of a backend whose packets a cloud routes.
     const fn cloud(type_name: &'static str) -> BackendProperties {
-        Self::of_ipv4(type_name, "")
+        BackendProperties {
+            has_tunnel: false,
+            ..Self::of_ipv4(type_name, "")
+        }
     }
 
     const fn of_ipv4(type_name: &'static str, lease_name: &'static str) -> BackendProperties {
@@ -153,6 +165,7 @@ impl BackendKind {
             lease_name,
             has_peers: true,
             ipv4_only: true,
+            has_tunnel: true,
             end: EndKind::None,
             annotated: AnnotatedAddresses::Ipv4Only,
         }

@@ -1,7 +1,8 @@
 //! `Backend.MTU` of one node in place of the cluster's. Pure.
 
 use super::{
-    BackendConfig, NetworkConfig, UdpConfig, VxlanConfig, WireguardConfig, backend, udp, wireguard,
+    BackendConfig, BackendProperties, NetworkConfig, UdpConfig, VxlanConfig, WireguardConfig,
+    backend, udp, wireguard,
 };
 
 /// The reason why a node cannot have this MTU.
@@ -48,19 +49,17 @@ impl NetworkConfig {
                 BackendConfig::Udp(UdpConfig { mtu, ..*config }),
                 (udp::MIN_MTU, udp::MIN_MTU),
             ),
-            BackendConfig::Ipip(_) | BackendConfig::Ipsec(_) => {
-                return Err(BadNodeMtu::NoKey {
-                    backend: self.backend.properties().type_name,
+            other => {
+                let BackendProperties {
+                    type_name,
+                    has_tunnel,
+                    ..
+                } = other.properties();
+                return Err(if has_tunnel {
+                    BadNodeMtu::NoKey { backend: type_name }
+                } else {
+                    BadNodeMtu::NoTunnel
                 });
-            }
-            BackendConfig::HostGw
-            | BackendConfig::Extension(_)
-            | BackendConfig::AwsVpc(_)
-            | BackendConfig::Gce
-            | BackendConfig::TencentVpc(_)
-            | BackendConfig::AliVpc(_)
-            | BackendConfig::Alloc => {
-                return Err(BadNodeMtu::NoTunnel);
             }
         };
         let least = if self.ipv6.is_some() {

@@ -11,7 +11,7 @@ use flannel_host::{family::Family, wireguard_key::PublicKey};
 use super::{RejectReason, end_id::EndId, lease_family::LeaseFamily};
 use crate::{
     Lease, LeaseAttrs, RawJson, VxlanData, WireguardData,
-    config::{BackendConfig, NetworkConfig, WireguardConfig, WireguardMode},
+    config::{BackendConfig, EndKind, NetworkConfig, WireguardConfig, WireguardMode},
 };
 
 /// A peer's end of the tunnel, by the kind of tunnel.
@@ -79,19 +79,11 @@ pub(super) enum EndReader {
 
 impl EndReader {
     pub(super) const fn of(config: &NetworkConfig) -> Self {
-        match &config.backend {
-            BackendConfig::Vxlan(_) => Self::Vtep,
-            BackendConfig::Wireguard(config) => Self::Wireguard(*config),
-            BackendConfig::Extension(_) => Self::Text,
-            BackendConfig::HostGw
-            | BackendConfig::Ipip(_)
-            | BackendConfig::Ipsec(_)
-            | BackendConfig::Udp(_)
-            | BackendConfig::AwsVpc(_)
-            | BackendConfig::Gce
-            | BackendConfig::TencentVpc(_)
-            | BackendConfig::AliVpc(_)
-            | BackendConfig::Alloc => Self::None,
+        match (config.backend.properties().end, &config.backend) {
+            (EndKind::Wireguard, BackendConfig::Wireguard(config)) => Self::Wireguard(*config),
+            (EndKind::Vtep, _) => Self::Vtep,
+            (EndKind::Text, _) => Self::Text,
+            (EndKind::Wireguard | EndKind::None, _) => Self::None,
         }
     }
 
