@@ -7,7 +7,7 @@ use anyhow::Context as _;
 
 use super::{
     TOOLS, crates,
-    sources::{is_test, product_lines, read, rust_files, split_comment},
+    sources::{product_code, read},
 };
 
 const PAGE: &str = "docs/design/changes.md";
@@ -79,14 +79,8 @@ fn files_with(root: &Path, name: &str) -> anyhow::Result<usize> {
         if TOOLS.contains(&krate.as_str()) {
             continue;
         }
-        let src = root.join(krate).join("src");
-        for (file, text) in rust_files(&src)? {
-            let below = file.strip_prefix(&src).context("a file of the crate")?;
-            let has_name = |line: &str| split_comment(line).0.contains(name);
-            if !is_test(below) && product_lines(&text).iter().any(|(_, line)| has_name(line)) {
-                number += 1;
-            }
-        }
+        let files = product_code(&root.join(krate).join("src"))?;
+        number += files.iter().filter(|(_, code)| code.contains(name)).count();
     }
     Ok(number)
 }

@@ -10,9 +10,7 @@ use std::{
     path::Path,
 };
 
-use anyhow::Context as _;
-
-use super::sources::{is_test, product_lines, rust_files, split_comment};
+use super::sources::product_code;
 
 /// The path of a module, or of an item, from the crate's root.
 type Names = Vec<String>;
@@ -28,41 +26,52 @@ struct Source {
     given: BTreeMap<String, Names>,
 }
 
-/// Returns the import circles of a crate, each as its modules.
+/// Returns the import circles of a crate's files, each as its modules.
 pub(super) fn circles(src: &Path) -> anyhow::Result<Vec<Vec<String>>> {
-    let mut texts = BTreeMap::new();
-    for (file, text) in rust_files(src)? {
-        let below = file.strip_prefix(src).context("a file of the crate")?;
-        if let Some(module) = module_of(below) {
-            texts.insert(module, code(&text));
-        }
-    }
-    Ok(circles_of(&imports(&texts)))
+    Ok(circles_of(&imports(&texts(src)?)))
 }
 
-/// The module of a file; none for tests, and for the binary of a library.
+/// Returns the import circles of the folders and files directly below `src`. Names that the crate's
+/// root has from them are not followed.
+pub(super) fn circles_of_folders(src: &Path) -> anyhow::Result<Vec<Vec<String>>> {
+    let mut texts = texts(src)?;
+    texts.remove(&Names::new());
+    Ok(circles_of(&by_folder(&imports(&texts))))
+}
+
+fn texts(src: &Path) -> anyhow::Result<BTreeMap<Names, String>> {
+    let files = product_code(src)?.into_iter();
+    // The place where an item can be seen is not an import.
+    let shown = files.map(|(file, code)| (file, code.replace("(in crate::", "(in_crate::")));
+    Ok(shown
+        .filter_map(|(file, code)| Some((module_of(&file)?, code)))
+        .collect())
+}
+
+/// The imports of the folders directly below the root.
+fn by_folder(imports: &Imports) -> Imports {
+    let folder = |module: &Names| module[..1].to_vec();
+    let mut folders = Imports::new();
+    for (module, others) in imports {
+        let own = folder(module);
+        let others = others.iter().map(folder).filter(|other| *other != own);
+        folders.entry(own.clone()).or_default().extend(others);
+    }
+    folders
+}
+
+/// The module of a file; none for the binary of a library.
 fn module_of(below: &Path) -> Option<Names> {
     let mut names: Names = below
         .with_extension("")
         .iter()
         .map(|name| name.to_string_lossy().into_owned())
         .collect();
-    if names == ["main"] || is_test(below) {
+    if names == ["main"] {
         return None;
     }
     names.pop_if(|last| last == "mod" || last == "lib");
     Some(names)
-}
-
-/// The product code of a file, without comments.
-fn code(text: &str) -> String {
-    let lines = product_lines(text);
-    let code: Vec<&str> = lines
-        .into_iter()
-        .map(|(_, line)| split_comment(line).0)
-        .collect();
-    // The place where an item can be seen is not an import.
-    code.join("\n").replace("(in crate::", "(in_crate::")
 }
 
 fn imports(texts: &BTreeMap<Names, String>) -> Imports {
@@ -287,7 +296,7 @@ fn reach(imports: &Imports, from: &Names) -> BTreeSet<Names> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::sources::code, *};
 
     fn names(path: &str) -> Names {
         path.split("::")
@@ -341,10 +350,20 @@ mod tests {
 
     #[test]
     fn tests_and_the_paths_of_other_crates_do_not_count() {
-        assert_eq!(module_of(Path::new("a/tests.rs")), None);
+        assert_eq!(module_of(Path::new("main.rs")), None);
         assert_eq!(module_of(Path::new("a/mod.rs")), Some(names("a")));
         assert_eq!(module_of(Path::new("lib.rs")), Some(names("")));
         let other = ("a", "use flannel_b::x;\n// crate::b\nuse std::b;");
         assert!(found(&[("", ""), other, ("b", "use crate::a;")]).is_empty());
+    }
+
+    #[test]
+    fn folders_import_each_other_by_any_of_their_files() {
+        let pairs = [("a::x", "b::y"), ("b::z", "a"), ("a::x", "a::w")];
+        let mut imports = Imports::new();
+        for (from, to) in pairs {
+            imports.entry(names(from)).or_default().insert(names(to));
+        }
+        assert_eq!(circles_of(&by_folder(&imports)), [["a", "b"]]);
     }
 }

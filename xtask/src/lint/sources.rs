@@ -23,9 +23,22 @@ pub(super) fn read(file: &Path) -> anyhow::Result<String> {
     fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))
 }
 
+/// Returns the files of a crate but for those of tests, as paths below its sources, with their
+/// code: without comments, and without the items of `#[cfg(test)]`.
+pub(super) fn product_code(src: &Path) -> anyhow::Result<Vec<(PathBuf, String)>> {
+    let mut files = Vec::new();
+    for (file, text) in rust_files(src)? {
+        let below = file.strip_prefix(src).context("a file of the crate")?;
+        if !is_test(below) {
+            files.push((below.to_owned(), code(&text)));
+        }
+    }
+    Ok(files)
+}
+
 /// Returns true for the files of tests below the sources of a crate, which it declares under
 /// `#[cfg(test)]` or under a feature for tests.
-pub(super) fn is_test(file: &Path) -> bool {
+fn is_test(file: &Path) -> bool {
     const TESTS: [&str; 7] = [
         "tests",
         "testing",
@@ -39,6 +52,16 @@ pub(super) fn is_test(file: &Path) -> bool {
     without
         .iter()
         .any(|name| TESTS.iter().any(|test| name == *test))
+}
+
+/// The code of a file, without comments and without the items of `#[cfg(test)]`.
+pub(super) fn code(text: &str) -> String {
+    let lines = product_lines(text);
+    let code: Vec<&str> = lines
+        .into_iter()
+        .map(|(_, line)| split_comment(line).0)
+        .collect();
+    code.join("\n")
 }
 
 /// Returns the numbered lines of a file, from 1, without the items of `#[cfg(test)]`. Relies on
@@ -110,6 +133,13 @@ mod tests {
             .map(|(number, _)| number)
             .collect();
         assert_eq!(numbers, [1, 4, 7, 8, 14]);
+    }
+
+    #[test]
+    fn the_code_of_a_file_is_without_comments_and_tests() {
+        let text = "//! A.\n\nfn a() {} // B\n/// C\nfn d() {}\n#[cfg(test)]\nmod tests {\n}\n";
+        assert_eq!(code(text), "\n\nfn a() {} \n\nfn d() {}");
+        assert!(!is_test(Path::new("a/b.rs")) && is_test(Path::new("a/tests/b.rs")));
     }
 
     #[test]
