@@ -5,9 +5,8 @@
 //! change of a flag, a default or a help text the test fails until the page is regenerated: run the
 //! tests of this module with `FLANNEL_WRITE_DOCS=1`.
 
-use std::{env, fs, path::PathBuf};
-
 use clap::{Arg, CommandFactory as _};
+use flannel_json_schema::page;
 use flannel_options::flags;
 
 use super::{Cli, exit_status};
@@ -34,25 +33,6 @@ const TABLES: [Table; 2] = [
         shows: |heading| heading == KUBERNETES,
     },
 ];
-
-fn page() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/configuration.md")
-}
-
-/// The page with this text between the markers of that name.
-fn put_into(page: &str, name: &str, text: &str) -> String {
-    let (begin, end) = (
-        format!("<!-- {name}: made from the code -->\n"),
-        format!("<!-- end of {name} -->\n"),
-    );
-    let (before, rest) = page
-        .split_once(&begin)
-        .unwrap_or_else(|| panic!("the page lacks {begin}"));
-    let (_, after) = rest
-        .split_once(&end)
-        .unwrap_or_else(|| panic!("the page lacks {end}"));
-    [before, &begin, text, &end, after].concat()
-}
 
 impl Table {
     /// A table for each heading, in the order of `--help`; flags without one come last.
@@ -139,24 +119,11 @@ pub(super) fn markdown(text: &str) -> String {
 
 #[test]
 fn the_page_has_the_flags_and_exit_statuses_as_they_are() {
-    let path = page();
-    let written = fs::read_to_string(&path).expect("the page");
-    let right = TABLES.iter().fold(written.clone(), |page, table| {
-        put_into(&page, table.name, &table.render())
-    });
-    let right = put_into(&right, "exit status", &exit_status::tests::table());
-    if env::var_os("FLANNEL_WRITE_DOCS").is_some() {
-        fs::write(&path, right).expect("to write the page");
-        return;
-    }
-    let wrong = right
-        .lines()
-        .find(|line| !written.lines().any(|other| other == *line));
-    let shown = wrong.unwrap_or("a row too many");
-    assert!(
-        written == right,
-        "docs/reference/configuration.md is not what FLANNEL_WRITE_DOCS=1 makes of it: {shown}"
-    );
+    let flags = TABLES.iter().map(|table| (table.name, table.render()));
+    let tables: Vec<_> = flags
+        .chain([("exit status", exit_status::tests::table())])
+        .collect();
+    page::check("configuration.md", &tables);
 }
 
 #[test]
@@ -171,7 +138,7 @@ fn a_table_has_every_flag_that_is_shown() {
 
 #[test]
 fn flags_that_are_refused_are_named() {
-    let page = fs::read_to_string(page()).expect("the page");
+    let page = page::read("configuration.md");
     let (_, after) = page
         .split_once("with an error that names the flag: ")
         .expect("the sentence");

@@ -273,7 +273,7 @@ mod tests {
         compare::ClusterProblemCode,
         testing::{
             api_double::{ApiDouble, Objects, PodAnswer},
-            nodes::{answer, node_json},
+            nodes::{agent_pods, answer, node_json},
         },
     };
     use flannel_status::{Severity, Status};
@@ -335,13 +335,6 @@ c     ?      -     -              10.244.0.0/24  192.0.2.1  0        7
         );
     }
 
-    fn pods() -> AgentPods {
-        AgentPods {
-            namespace: "kube-flannel".to_owned(),
-            selector: "app=flannel".to_owned(),
-        }
-    }
-
     fn waiting(seconds: u64) -> WaitOptions {
         WaitOptions {
             wait: Some(Duration::from_secs(seconds)),
@@ -366,7 +359,7 @@ c     ?      -     -              10.244.0.0/24  192.0.2.1  0        7
     #[tokio::test]
     async fn a_cluster_of_62_nodes_is_asked_and_compared() {
         let well = cluster(62, |index| output(&answer(index, 62))).await;
-        let report = wait(&well.client, &pods(), waiting(0))
+        let report = wait(&well.client, &agent_pods(), waiting(0))
             .await
             .expect("a report");
         assert_eq!((report.ready, &report.problems[..]), (Some(true), &[][..]));
@@ -378,7 +371,7 @@ c     ?      -     -              10.244.0.0/24  192.0.2.1  0        7
                 .collect::<Vec<_>>()
         );
         let same = cluster(62, |_| output(&answer(7, 62))).await;
-        let report = wait(&same.client, &pods(), waiting(0))
+        let report = wait(&same.client, &agent_pods(), waiting(0))
             .await
             .expect("a report");
         assert_eq!(
@@ -404,7 +397,7 @@ c     ?      -     -              10.244.0.0/24  192.0.2.1  0        7
             }
         })
         .await;
-        let report = wait(&some.client, &pods(), waiting(0))
+        let report = wait(&some.client, &agent_pods(), waiting(0))
             .await
             .expect("a report");
         assert_eq!((report.ready, report.nodes[1].ready), (None, None));
@@ -430,7 +423,7 @@ c     ?      -     -              10.244.0.0/24  192.0.2.1  0        7
         })
         .await;
         let start = Instant::now();
-        let report = wait(&hung.client, &pods(), waiting(3))
+        let report = wait(&hung.client, &agent_pods(), waiting(3))
             .await
             .expect("a report");
         let elapsed = start.elapsed();

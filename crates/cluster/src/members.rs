@@ -179,6 +179,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::testing::nodes::agent_pods;
 
     fn read<T: DeserializeOwned>(value: Value) -> T {
         serde_json::from_value(value).expect("an object")
@@ -211,10 +212,7 @@ mod tests {
         let members = joined(nodes, pods);
         let names: Vec<_> = members.iter().map(ClusterNode::name).collect();
         assert_eq!(names, ["a9", "a10", "b"]);
-        let of = AgentPods {
-            namespace: "kube-flannel".to_owned(),
-            selector: "app=flannel".to_owned(),
-        };
+        let of = agent_pods();
         assert_eq!(members[0].agent(&of), None);
         let agent = members[2].agent(&of).expect("a pod");
         assert_eq!(

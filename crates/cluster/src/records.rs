@@ -119,21 +119,21 @@ pub struct NodeAddress {
     pub address: String,
 }
 
+/// All of them; the first, if there is one, where an old Kubernetes names no others.
+fn all_or_first(all: &[String], first: &str) -> Vec<String> {
+    if !all.is_empty() {
+        all.to_vec()
+    } else if first.is_empty() {
+        Vec::new()
+    } else {
+        vec![first.to_owned()]
+    }
+}
+
 impl NodeObject {
     /// The subnets of its pods.
     pub fn subnets(&self) -> Vec<String> {
-        let first = || {
-            if self.spec.first.is_empty() {
-                Vec::new()
-            } else {
-                vec![self.spec.first.clone()]
-            }
-        };
-        if self.spec.all.is_empty() {
-            first()
-        } else {
-            self.spec.all.clone()
-        }
+        all_or_first(&self.spec.all, &self.spec.first)
     }
 
     /// The addresses at which other nodes reach it.
@@ -358,18 +358,7 @@ pub struct ServiceSpec {
 impl ServiceObject {
     /// Its addresses.
     pub fn addresses(&self) -> Vec<String> {
-        let first = || {
-            if self.spec.first.is_empty() {
-                Vec::new()
-            } else {
-                vec![self.spec.first.clone()]
-            }
-        };
-        if self.spec.all.is_empty() {
-            first()
-        } else {
-            self.spec.all.clone()
-        }
+        all_or_first(&self.spec.all, &self.spec.first)
     }
 }
 

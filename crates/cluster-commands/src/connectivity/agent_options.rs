@@ -82,7 +82,7 @@ mod tests {
         );
         assert!(
             options_of(pid, |_, _| None).is_err(),
-            "a test program is no agent"
+            "a test program is not an agent"
         );
     }
 }

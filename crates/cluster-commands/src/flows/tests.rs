@@ -1,9 +1,9 @@
 //! Flows of several nodes, merged, and asked for through the double of an API server.
 
 use clap::Parser;
-use flannel_cluster::{
-    testing::api_double::{ApiDouble, Objects, PodAnswer},
-    testing::nodes::node_json,
+use flannel_cluster::testing::{
+    api_double::{ApiDouble, PodAnswer},
+    nodes::agent_pods,
 };
 use flannel_document::Document as _;
 use flannel_terminal::color::Paint;
@@ -82,16 +82,8 @@ fn output(document: &Value) -> PodAnswer {
 }
 
 async fn asked(answers: Vec<Option<PodAnswer>>, flags: &str) -> (ClusterFlows, Vec<String>) {
-    let nodes = (1..).map(node_json).zip(answers).collect();
-    let double = ApiDouble::start(Objects {
-        nodes,
-        ..Objects::default()
-    })
-    .await;
-    let pods = AgentPods {
-        namespace: "kube-flannel".to_owned(),
-        selector: "app=flannel".to_owned(),
-    };
+    let double = ApiDouble::with_answers(answers).await;
+    let pods = agent_pods();
     let report = ask(&double.client, &pods, &options(flags))
         .await
         .expect("a list of nodes");

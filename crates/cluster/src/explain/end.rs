@@ -7,8 +7,12 @@ use kube::core::{params::GetParams, request::Request};
 use serde::Serialize;
 
 use crate::{
-    client::ClusterClient, error::ClusterError, members::AgentPods, members::ClusterNode,
-    progress::Progress, records::PodObject, report::ClusterReport,
+    client::ClusterClient,
+    error::ClusterError,
+    members::{AgentPods, ClusterNode},
+    progress::Progress,
+    records::PodObject,
+    report::ClusterReport,
 };
 
 /// An end as an operator names it.

@@ -4,9 +4,9 @@ use flannel_explain::Transport;
 use serde_json::{Value, json};
 
 use super::{end::PacketEndName, *};
-use crate::{
-    testing::api_double::{ApiDouble, Objects, PodAnswer},
-    testing::nodes::node_json,
+use crate::testing::{
+    api_double::{ApiDouble, Objects, PodAnswer},
+    nodes::{agent_pods, node_json},
 };
 
 fn pod(name: &str, node: &str, address: &str) -> (&'static str, Value) {
@@ -68,10 +68,7 @@ async fn traced(
     destination: &str,
     trace: Option<Duration>,
 ) -> Result<PacketReport, EndError> {
-    let pods = AgentPods {
-        namespace: "kube-flannel".to_owned(),
-        selector: "app=flannel".to_owned(),
-    };
+    let pods = agent_pods();
     let [source, destination] =
         [source, destination].map(|text| text.parse::<PacketEndName>().expect("a name"));
     let question = |source, destination| Question {

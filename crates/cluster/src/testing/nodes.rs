@@ -3,6 +3,8 @@
 use flannel_status::{LeaseStatus, ModeStatus, NetworkStatus, PeerStatus, Status};
 use serde_json::{Value, json};
 
+use crate::members::AgentPods;
+
 /// The time at which the nodes are asked.
 pub const NOW: u64 = 1_000_000;
 
@@ -18,6 +20,14 @@ pub fn node_json(index: usize) -> Value {
     } });
     let spec = json!({ "podCIDR": format!("10.244.{index}.0/24") });
     json!({ "metadata": metadata, "spec": spec })
+}
+
+/// The agents' pods of an unchanged manifest.
+pub fn agent_pods() -> AgentPods {
+    AgentPods {
+        namespace: "kube-flannel".to_owned(),
+        selector: "app=flannel".to_owned(),
+    }
 }
 
 /// The MAC address of a node's tunnel device.

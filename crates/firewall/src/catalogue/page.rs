@@ -3,12 +3,9 @@
 //! A row that changed fails here until the page is written again: run this test with
 //! `FLANNEL_WRITE_DOCS=1`.
 
-use std::{env, fs, path::PathBuf};
+use flannel_json_schema::page;
 
 use super::{ElementKind, Entry, Rating};
-
-const BEGIN: &str = "<!-- catalogue: made from the code -->\n";
-const END: &str = "<!-- end of catalogue -->\n";
 
 fn title(kind: ElementKind) -> &'static str {
     match kind {
@@ -44,22 +41,5 @@ fn render() -> String {
 
 #[test]
 fn the_page_has_the_catalogue_as_it_is() {
-    let path =
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/firewall-rules.md");
-    let written = fs::read_to_string(&path).expect("the page");
-    let (before, rest) = written.split_once(BEGIN).expect("the first marker");
-    let (_, after) = rest.split_once(END).expect("the second marker");
-    let right = [before, BEGIN, &render(), END, after].concat();
-    if env::var_os("FLANNEL_WRITE_DOCS").is_some() {
-        fs::write(&path, right).expect("to write the page");
-        return;
-    }
-    let wrong = right
-        .lines()
-        .find(|line| !written.lines().any(|other| other == *line));
-    let shown = wrong.unwrap_or("a row too many");
-    assert!(
-        written == right,
-        "docs/reference/firewall-rules.md is not what FLANNEL_WRITE_DOCS=1 makes of it: {shown}"
-    );
+    page::check("firewall-rules.md", &[("catalogue", render())]);
 }

@@ -5,13 +5,10 @@
 mod host;
 mod table;
 
-use std::{
-    env, fs,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use flannel_host::family::Family;
+use flannel_json_schema::page;
 
 use self::{
     host::host,
@@ -200,30 +197,5 @@ fn tables() -> [(&'static str, String); 2] {
 
 #[test]
 fn the_page_has_the_cases_as_they_are() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../../docs/reference/external-interface.md");
-    let written = fs::read_to_string(&path).expect("the page");
-    let right = tables()
-        .iter()
-        .fold(written.clone(), |page, (name, table)| {
-            let (begin, end) = (
-                format!("<!-- {name}: made from the code -->\n"),
-                format!("<!-- end of {name} -->\n"),
-            );
-            let (before, rest) = page.split_once(&begin).expect("the first marker");
-            let (_, after) = rest.split_once(&end).expect("the second marker");
-            [before, &begin, table, &end, after].concat()
-        });
-    if env::var_os("FLANNEL_WRITE_DOCS").is_some() {
-        fs::write(&path, right).expect("to write the page");
-        return;
-    }
-    let wrong = right
-        .lines()
-        .find(|line| !written.lines().any(|other| other == *line));
-    let shown = wrong.unwrap_or("a row too many");
-    assert!(
-        written == right,
-        "docs/reference/external-interface.md is not what FLANNEL_WRITE_DOCS=1 makes of it: {shown}"
-    );
+    page::check("external-interface.md", &tables());
 }

@@ -5,9 +5,9 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use flannel_cluster::{
-    testing::api_double::{ApiDouble, Objects, PodAnswer},
-    testing::nodes::node_json,
+use flannel_cluster::testing::{
+    api_double::{ApiDouble, PodAnswer},
+    nodes::agent_pods,
 };
 use flannel_document::Document as _;
 use serde_json::{Value, json};
@@ -74,16 +74,8 @@ async fn start(
     flags: &str,
     queue: usize,
 ) -> Followed<impl FnMut(&str)> {
-    let nodes = (1..).map(node_json).zip(answers).collect();
-    let double = ApiDouble::start(Objects {
-        nodes,
-        ..Objects::default()
-    })
-    .await;
-    let pods = AgentPods {
-        namespace: "kube-flannel".to_owned(),
-        selector: "app=flannel".to_owned(),
-    };
+    let double = ApiDouble::with_answers(answers).await;
+    let pods = agent_pods();
     let (silence, listing) = (Duration::from_secs(2), Duration::from_millis(200));
     let command = options(&format!("--follow {flags}")).follow_command();
     let settings = FollowSettings {

@@ -19,6 +19,7 @@ use tokio::{
 };
 
 pub use self::command::PodAnswer;
+use super::nodes::node_json;
 use crate::client::{ApiAccess, ClusterClient};
 
 /// The largest head of a request.
@@ -78,6 +79,15 @@ impl ApiDouble {
             server,
             _files: files,
         }
+    }
+
+    /// Starts a server with nodes whose agents give these answers, where they have a pod.
+    pub async fn with_answers(answers: Vec<Option<PodAnswer>>) -> Self {
+        Self::start(Objects {
+            nodes: (1..).map(node_json).zip(answers).collect(),
+            ..Objects::default()
+        })
+        .await
     }
 
     /// The objects, which may be changed.

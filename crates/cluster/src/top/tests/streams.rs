@@ -6,9 +6,11 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::{
-    members::AgentPods, testing::api_double::ApiDouble, testing::api_double::Objects,
-    testing::api_double::PodAnswer, top::Follower, top::board::DocumentState,
-    top::stream::StreamSettings,
+    testing::{
+        api_double::{ApiDouble, PodAnswer},
+        nodes::agent_pods,
+    },
+    top::{Follower, board::DocumentState, stream::StreamSettings},
 };
 
 /// Until a board is as expected, on a machine under load.
@@ -30,16 +32,8 @@ fn endless() -> PodAnswer {
 }
 
 async fn start(answers: Vec<Option<PodAnswer>>) -> (ApiDouble, Follower) {
-    let nodes = (1..).map(node_json).zip(answers).collect();
-    let double = ApiDouble::start(Objects {
-        nodes,
-        ..Objects::default()
-    })
-    .await;
-    let pods = AgentPods {
-        namespace: "kube-flannel".to_owned(),
-        selector: "app=flannel".to_owned(),
-    };
+    let double = ApiDouble::with_answers(answers).await;
+    let pods = agent_pods();
     let settings = StreamSettings {
         interval: TICK,
         rows: 50,
@@ -229,7 +223,7 @@ async fn nodes_join_and_leave() {
 async fn a_line_that_is_too_long_ends_the_command() {
     use tokio::sync::mpsc;
 
-    use crate::{exec::Container, exec::LineLimits};
+    use crate::exec::{Container, LineLimits};
     let line = |length| {
         PodAnswer::Lines(
             vec!["x".repeat(length)],
