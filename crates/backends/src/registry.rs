@@ -55,18 +55,19 @@ pub fn carried_way(name: &str) -> Option<&'static CarriedWay> {
 impl Way {
     /// The names of all ways.
     pub const NAMES: [&str; 10] = {
+        let [direct, tunnel, kernel, none] = Self::COMMON;
         let [wireguard, ipsec, ipip, udp, extension, cloud] = CARRIED;
         [
-            "direct",
-            "tunnel",
-            "kernel",
+            direct,
+            tunnel,
+            kernel,
             wireguard.name,
             ipsec.name,
             ipip.name,
             udp.name,
             extension.name,
             cloud.name,
-            "none",
+            none,
         ]
     };
 }

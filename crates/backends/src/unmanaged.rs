@@ -17,7 +17,7 @@ use crate::{
     underlay::Underlay,
 };
 
-/// The way along which the commands of the backend extension lead packets.
+/// The way along which the commands of the backend extension carry packets.
 pub const EXTENSION: CarriedWay = CarriedWay {
     name: "extension",
     exit: CarriedExit::ExternalInterface,

@@ -76,14 +76,18 @@ pub enum EchoAddress {
 }
 
 impl Way {
+    /// The names of the ways that are not a backend's own.
+    pub(crate) const COMMON: [&str; 4] = ["direct", "tunnel", "kernel", "none"];
+
     /// The name, in every output.
     pub const fn name(&self) -> &'static str {
+        let [direct, tunnel, kernel, none] = Self::COMMON;
         match self {
-            Self::Direct(_) => "direct",
-            Self::Tunnel(Ok(_)) => "tunnel",
-            Self::Tunnel(Err(_)) => "kernel",
+            Self::Direct(_) => direct,
+            Self::Tunnel(Ok(_)) => tunnel,
+            Self::Tunnel(Err(_)) => kernel,
             Self::Carried(way) => way.name,
-            Self::NotOnLink => "none",
+            Self::NotOnLink => none,
         }
     }
 }

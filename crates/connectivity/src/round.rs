@@ -47,7 +47,7 @@ pub(super) enum ProbeError {
     #[error("no packet passes that may not be fragmented")]
     Fragmented,
     /// The answer is another's.
-    #[error("the answer is no echo server's")]
+    #[error("the answer is not that of an echo server")]
     Foreign,
     /// The answers by UDP are those of another server than by TCP.
     #[error("{name} answered, another server than by TCP")]

@@ -1,8 +1,8 @@
 //! The kernel's netfilter by netlink, as bytes: conntrack's table (`conntrack`), a reader of
 //! nf_tables (`nftables`), and the rules that judge the packets of one flow (`trace`).
 //!
-//! Everything here applies to one network namespace, the one of the thread that called. Nothing is
-//! changed but the marks of connections and the table of a trace, which ends with its process.
+//! Everything here applies to one network namespace, the one of the thread that called. It changes
+//! only the marks of connections and the table of a trace, which ends with its process.
 
 #![forbid(unsafe_code)]
 

@@ -130,7 +130,10 @@ mod tests {
 
     use flannel_common::{addr::Mac, entry_state::EntryState};
     use flannel_host::wireguard_key::PublicKey;
-    use flannel_store::{WireguardEnd, config::BackendConfig, config::NetworkConfig};
+    use flannel_store::{
+        WireguardEnd,
+        config::{BackendConfig, NetworkConfig},
+    };
     use ipnet::IpNet;
 
     use super::*;

@@ -7,7 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{process::Command, time::sleep, time::timeout};
+use tokio::{
+    process::Command,
+    time::{sleep, timeout},
+};
 
 use super::{WireguardError, uapi};
 

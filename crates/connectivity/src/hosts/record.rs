@@ -5,8 +5,11 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    deploy::TestNode, deploy::TestPod, diagnosis::CheckFinding, diagnosis::Explanation,
-    manifest::Role, plan::Batch, target::Outcome,
+    deploy::{TestNode, TestPod},
+    diagnosis::{CheckFinding, Explanation},
+    manifest::Role,
+    plan::Batch,
+    target::Outcome,
 };
 
 /// A host that waits for a test to begin.

@@ -4,7 +4,10 @@ use std::io;
 
 use flannel_status::{Problem, ProblemCode, Severity, Status};
 
-use super::{code::FindingCode, code::HostCode, finding::Finding, finding::Level};
+use super::{
+    code::{FindingCode, HostCode},
+    finding::{Finding, Level},
+};
 
 const TOPIC: &str = "agent";
 

@@ -53,7 +53,7 @@ pub async fn run(options: &TopOptions) -> anyhow::Result<Answer> {
     }
     if !io::stdout().is_terminal() {
         bail!(
-            "standard output is no terminal; `--once` prints one frame, and `-o json` documents \
+            "standard output is not a terminal; `--once` prints one frame, and `-o json` documents \
              for programs"
         );
     }

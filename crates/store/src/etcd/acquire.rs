@@ -207,7 +207,7 @@ impl EtcdManager {
         let surplus: Vec<_> = self.identity(request).surplus(leases, &held).collect();
         for stored in surplus {
             if let Err(error) = self.discard(stored, Useless::Surplus).await {
-                warn!("a former lease of ours stays until it ends: {error}");
+                warn!("our former lease stays until it ends: {error}");
             }
         }
     }

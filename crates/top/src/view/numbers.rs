@@ -1,6 +1,6 @@
 //! Numbers in three digits, because they change while they are read.
 
-use crate::{board::Rate, board::float};
+use crate::board::{Rate, float};
 
 const PREFIXES: [&str; 5] = ["", " k", " M", " G", " T"];
 

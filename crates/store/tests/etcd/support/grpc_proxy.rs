@@ -7,7 +7,10 @@ use etcd_client::{Client, ConnectOptions};
 use tempfile::TempDir;
 use tokio::time::{Duration, interval, timeout};
 
-use super::{PATIENCE, server::Etcd, server::free_ports};
+use super::{
+    PATIENCE,
+    server::{Etcd, free_ports},
+};
 
 /// The process. Ends when dropped.
 pub(crate) struct GrpcProxy {

@@ -10,7 +10,10 @@ use tracing::{
     field::{Field, Visit},
     subscriber::{DefaultGuard, set_default, set_global_default},
 };
-use tracing_subscriber::{Layer, Registry, layer::Context, layer::SubscriberExt as _};
+use tracing_subscriber::{
+    Layer, Registry,
+    layer::{Context, SubscriberExt as _},
+};
 
 /// The log of the thread that made this, until it is dropped.
 pub(crate) struct Log {
