@@ -106,7 +106,8 @@ pub(crate) enum Verb {
         /// Leave out what needs the BPF toolchain
         #[arg(long)]
         no_bpf: bool,
-        /// Leave out clippy for the host, which `cargo xtask test --clippy` has
+        /// Leave out clippy and the documentation for the host, which `cargo xtask test --clippy`
+        /// has
         #[arg(long)]
         no_clippy: bool,
     },
@@ -201,8 +202,8 @@ pub(crate) struct TestOptions {
     /// Print what each test took, and its share of a CPU
     #[arg(long)]
     pub(crate) timings: bool,
-    /// Compile the code of this project with clippy, and count its warnings as a failure: lints
-    /// need no second compilation
+    /// Compile the code of this project with clippy, read it with rustdoc, and count their
+    /// warnings as a failure: lints need no second compilation
     #[arg(long)]
     pub(crate) clippy: bool,
     /// Run the end-to-end tests on a host of this profile, made in namespaces: a script of

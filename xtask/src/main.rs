@@ -8,6 +8,7 @@ mod build;
 mod cargo;
 mod cli;
 mod cluster;
+mod compiler;
 mod deny;
 mod dist;
 mod files;
@@ -34,8 +35,8 @@ use crate::{
 };
 
 fn main() -> ExitCode {
-    let options = Options::parse();
-    run(options).unwrap_or_else(|error| {
+    let result = compiler::run().unwrap_or_else(|| run(Options::parse()));
+    result.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");
         ExitCode::FAILURE
     })

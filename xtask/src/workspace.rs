@@ -13,6 +13,8 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 
+use crate::compiler::CheckingCompiler;
+
 /// The BPF target with this machine's byte order: programs are loaded on the kind of machine they
 /// are built on.
 pub(crate) const BPF_TARGET: &str = if cfg!(target_endian = "little") {
@@ -26,8 +28,8 @@ pub(crate) const BPF_TARGET: &str = if cfg!(target_endian = "little") {
 pub(crate) struct Workspace {
     root: PathBuf,
     target: PathBuf,
-    /// The clippy that compiles this project's crates for tests, in place of rustc.
-    clippy: Option<PathBuf>,
+    /// Compiles this project's crates for tests, in place of rustc.
+    compiler: Option<CheckingCompiler>,
 }
 
 impl Workspace {
@@ -46,7 +48,7 @@ impl Workspace {
         Ok(Self {
             root: root.to_owned(),
             target,
-            clippy: None,
+            compiler: None,
         })
     }
 
@@ -56,22 +58,15 @@ impl Workspace {
     /// # Errors
     /// The toolchain has no clippy.
     pub(crate) fn with_clippy(&self) -> anyhow::Result<Self> {
-        let cargo = env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
-        let driver = cargo.with_file_name("clippy-driver");
-        ensure!(
-            driver.is_file(),
-            "{} is not there: rustup component add clippy",
-            driver.display()
-        );
         Ok(Self {
-            clippy: Some(driver),
+            compiler: Some(CheckingCompiler::new()?),
             ..self.clone()
         })
     }
 
     /// Returns true if clippy compiles this project's crates for tests.
     pub(crate) const fn has_clippy(&self) -> bool {
-        self.clippy.is_some()
+        self.compiler.is_some()
     }
 
     /// Returns flags of rustc that map the directories of the project and of the crates, so that a
@@ -157,8 +152,8 @@ impl Workspace {
     /// this project; what it makes runs as what rustc makes, but for optimisations of the MIR.
     pub(crate) fn cargo_for_tests(&self) -> Command {
         let mut command = self.cargo();
-        if let Some(clippy) = &self.clippy {
-            command.env("RUSTC_WORKSPACE_WRAPPER", clippy);
+        if let Some(compiler) = &self.compiler {
+            compiler.apply(&mut command, self.target());
         }
         command
     }

@@ -3,7 +3,7 @@
 //! Most end-to-end tests wait: for etcd, for a kernel timer, for an agent. Some compute for
 //! seconds, and some measure time or fill the machine. One number of threads fits none of them, so
 //! each test has a weight, and the weights of the running tests stay within the capacity of the
-//! machine.
+//! machine. While CPUs stay idle the capacity grows, but not the number of heavy tests.
 
 /// The load of a test while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,17 +23,39 @@ const WAITING_PER_CPU: u32 = 4;
 
 /// The sum of weights that may run at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Capacity(u32);
+pub(super) struct Capacity {
+    own: u32,
+    /// The additional capacity while CPUs are idle.
+    spare: u32,
+}
 
 impl Capacity {
     /// The capacity of a machine with this number of CPUs.
     pub(super) fn of(cpus: usize) -> Self {
-        Self(WAITING_PER_CPU * u32::try_from(cpus.max(1)).unwrap_or(u32::MAX / WAITING_PER_CPU))
+        let cpus = u32::try_from(cpus.max(1)).unwrap_or(u32::MAX);
+        Self {
+            own: WAITING_PER_CPU.saturating_mul(cpus),
+            spare: 0,
+        }
     }
 
     /// The capacity that is left while the compiler runs.
     pub(super) const fn while_compiling(self) -> Self {
-        Self(self.0 / 2)
+        Self {
+            own: self.own / 2,
+            ..self
+        }
+    }
+
+    /// The capacity after a second in which this percentage of the CPUs' time was idle. It grows by
+    /// one test at a time, because a test needs a few seconds to show its load.
+    pub(super) fn after(self, idle: u64) -> Self {
+        let spare = match idle {
+            30.. => (self.spare + 1).min(2 * self.own),
+            10.. => self.spare,
+            _ => self.spare.saturating_sub(1),
+        };
+        Self { spare, ..self }
     }
 
     /// The weight of a load on this machine.
@@ -42,14 +64,19 @@ impl Capacity {
             Load::Waits => 1,
             Load::Computes => WAITING_PER_CPU / 2,
             Load::Heavy => WAITING_PER_CPU,
-            Load::Alone => self.0,
+            Load::Alone => self.own,
         }
     }
 
-    /// Returns true if there is room for a load with this sum of running weights. One fits an idle
-    /// machine.
-    pub(super) const fn has_room(self, running: u32, load: Load) -> bool {
-        running == 0 || running + self.weight(load) <= self.0
+    /// Returns true if there is room for a load in addition to these. One fits an idle machine.
+    pub(super) fn has_room(self, running: &[Load], load: Load) -> bool {
+        let weight = |load: &Load| self.weight(*load);
+        let heavy = running.iter().filter(|load| **load == Load::Heavy);
+        let fits = |running: u32, room| running + self.weight(load) <= room;
+        running.is_empty()
+            || load != Load::Alone
+                && fits(running.iter().map(weight).sum(), self.own + self.spare)
+                && (load != Load::Heavy || fits(heavy.map(weight).sum(), self.own))
     }
 }
 
@@ -72,7 +99,6 @@ pub(super) fn next(
     running: &[Load],
     capacity: Capacity,
 ) -> Option<usize> {
-    let weight = running.iter().map(|load| capacity.weight(*load)).sum();
     let only_alone = candidates
         .iter()
         .all(|candidate| candidate.load == Load::Alone);
@@ -82,7 +108,7 @@ pub(super) fn next(
             .any(|candidate| candidate.is_ready && candidate.load == Load::Heavy);
     candidates.iter().position(|candidate| {
         candidate.is_ready
-            && capacity.has_room(weight, candidate.load)
+            && capacity.has_room(running, candidate.load)
             && (only_alone || candidate.load != Load::Alone)
             && (!awaits_heavy || candidate.load == Load::Heavy)
     })
@@ -91,6 +117,8 @@ pub(super) fn next(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const WAITING: [Load; 12] = [Load::Waits; 12];
 
     const fn ready(load: Load) -> Candidate {
         Candidate {
@@ -101,17 +129,37 @@ mod tests {
 
     #[test]
     fn many_wait_and_few_compute() {
-        let two = Capacity::of(2);
-        assert!(two.has_room(7, Load::Waits) && !two.has_room(8, Load::Waits));
-        assert!(two.has_room(6, Load::Computes) && !two.has_room(7, Load::Computes));
-        assert!(two.has_room(4, Load::Heavy) && !two.has_room(5, Load::Heavy));
-        assert!(two.has_room(0, Load::Alone) && !two.has_room(1, Load::Alone));
+        let two = |running: usize, load| Capacity::of(2).has_room(&WAITING[..running], load);
+        assert!(two(7, Load::Waits) && !two(8, Load::Waits));
+        assert!(two(6, Load::Computes) && !two(7, Load::Computes));
+        assert!(two(4, Load::Heavy) && !two(5, Load::Heavy));
+        assert!(two(0, Load::Alone) && !two(1, Load::Alone));
+    }
+
+    #[test]
+    fn an_idle_machine_takes_more_tests_but_not_more_heavy_ones() {
+        let mut capacity = Capacity::of(2);
+        for _ in 0..4 {
+            capacity = capacity.after(60);
+        }
+        assert!(capacity.has_room(&WAITING[..11], Load::Waits));
+        assert!(!capacity.has_room(&WAITING[..12], Load::Waits));
+        assert!(capacity.has_room(&[Load::Heavy, Load::Waits], Load::Heavy));
+        assert!(!capacity.has_room(&[Load::Heavy, Load::Heavy], Load::Heavy));
+        assert!(capacity.has_room(&[Load::Heavy, Load::Heavy], Load::Computes));
+        assert!(!capacity.has_room(&[Load::Waits], Load::Alone));
+        assert_eq!(capacity.after(20), capacity);
+        assert!(!capacity.after(0).has_room(&WAITING[..11], Load::Waits));
+        for _ in 0..100 {
+            capacity = capacity.after(60);
+        }
+        assert!(!capacity.has_room(&[Load::Waits; 24], Load::Waits));
     }
 
     #[test]
     fn one_test_runs_on_the_smallest_machine() {
         let compiling = Capacity::of(1).while_compiling();
-        assert!(compiling.has_room(0, Load::Heavy) && compiling.has_room(0, Load::Alone));
+        assert!(compiling.has_room(&[], Load::Heavy) && compiling.has_room(&[], Load::Alone));
     }
 
     #[test]

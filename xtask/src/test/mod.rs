@@ -7,6 +7,7 @@
 //! itself, by printing a line that starts with `NOT RUN`.
 
 mod host;
+mod idle;
 mod job;
 mod kernels;
 mod leftovers;

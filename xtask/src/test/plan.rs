@@ -273,7 +273,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Compiles the tests that do not run here, and says what clippy found in all of it.
+    /// Compiles the tests that do not run here. Says what clippy and rustdoc found in all of it.
     fn lint_the_rest(&self, built: &Built) -> anyhow::Result<()> {
         let mut cargo = build::dev_build(self.setup.workspace(), built, &["build"]);
         cargo.arg(format!("--test={CLUSTER}"));
@@ -282,7 +282,7 @@ impl<'a> Plan<'a> {
         let mut tally = Tally::default();
         if found > 0 {
             tally.fail(format_args!(
-                "clippy: {found} lines with a warning, which stand above"
+                "clippy and rustdoc: {found} lines with a warning, which stand above"
             ));
         }
         self.add(tally);

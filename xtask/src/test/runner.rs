@@ -6,12 +6,13 @@ use std::{
     collections::BTreeSet,
     ffi::OsString,
     path::PathBuf,
-    sync::mpsc::{Receiver, Sender},
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender},
     thread::{self, Scope},
     time::{Duration, Instant},
 };
 
 use super::{
+    idle::{self, IdleTime},
     job::{Job, JobWork, Need},
     load::{self, Candidate, Capacity, Load},
     pressure,
@@ -52,6 +53,7 @@ pub(super) struct Runner<'a> {
     workspace: &'a Workspace,
     surroundings: Surroundings,
     capacity: Capacity,
+    idle: IdleTime,
     events: Sender<RunEvent<'a>>,
     pending: Vec<Job<'a>>,
     running: Vec<Load>,
@@ -76,6 +78,7 @@ impl<'a> Runner<'a> {
             workspace,
             surroundings,
             capacity: Capacity::of(cpus),
+            idle: IdleTime::new(),
             events,
             pending: Vec::new(),
             running: Vec::new(),
@@ -102,9 +105,13 @@ impl<'a> Runner<'a> {
             if self.is_compiled && self.running.is_empty() {
                 break;
             }
-            match events.recv() {
+            match events.recv_timeout(idle::PERIOD) {
                 Ok(event) => self.take(event),
-                Err(_) => break,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if let Some(idle) = self.idle.percentage() {
+                self.capacity = self.capacity.after(idle);
             }
         }
         for job in std::mem::take(&mut self.pending) {
