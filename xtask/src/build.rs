@@ -102,6 +102,11 @@ impl Built {
         self.programs.join(name)
     }
 
+    /// The profile with which they were compiled.
+    pub(crate) const fn profile(&self) -> Profile {
+        self.profile
+    }
+
     /// The architecture of the programs.
     pub(crate) fn architecture(&self) -> &str {
         &self.architecture

@@ -11,7 +11,7 @@ use crate::{
     files,
     image::{
         SEARCH_PATH,
-        layout::{Layer, Layout},
+        layout::{Compression, Layer, Layout},
         root,
     },
     setup::Setup,
@@ -131,6 +131,7 @@ impl<'a> Images<'a> {
                     .setup
                     .closure(&TOOL_PACKAGES, &self.places.work("debs"))?;
                 root::make(self.setup.workspace(), &packages, tree)?;
+                root::record(self.setup.workspace(), &packages, tree)?;
                 // As update-alternatives names them.
                 link("nc.openbsd", &tree.join("usr/bin/nc"))?;
                 link("mawk", &tree.join("usr/bin/awk"))?;
@@ -178,7 +179,13 @@ impl<'a> Images<'a> {
     ) -> anyhow::Result<()> {
         let workspace = self.setup.workspace();
         let architecture = workspace.architecture()?;
-        let layers = [Layer::of(workspace, tree, "cargo xtask cluster", 0)?];
+        let layers = [Layer::of(
+            workspace,
+            tree,
+            "cargo xtask cluster",
+            0,
+            Compression::Fast,
+        )?];
         let layout = Layout {
             names,
             architecture: &architecture,

@@ -55,6 +55,24 @@ impl Blob {
     }
 }
 
+/// The time that the packing of a layer may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Compression {
+    /// Half a second for 40 MB: for this machine.
+    Fast,
+    /// Five seconds, for 3 % less: what others download.
+    Small,
+}
+
+impl Compression {
+    const fn level(self) -> &'static str {
+        match self {
+            Self::Fast => "-6",
+            Self::Small => "-12",
+        }
+    }
+}
+
 /// A part of the image's file system.
 #[derive(Debug)]
 pub(crate) struct Layer {
@@ -71,16 +89,17 @@ impl Layer {
         tree: &Path,
         created_by: &'static str,
         epoch: u64,
+        compression: Compression,
     ) -> anyhow::Result<Self> {
         let archive = tree.with_extension("tar");
         workspace::run(tar(workspace, tree, &archive, epoch).arg("."), "tar")?;
         let contents = digest(workspace, &archive)?;
         workspace::run(
             workspace
-                .command("gzip")
-                .args(["--no-name", "-6", "--force"])
+                .command("libdeflate-gzip")
+                .args([compression.level(), "-f"])
                 .arg(&archive),
-            "gzip",
+            "libdeflate-gzip",
         )?;
         let compressed = Blob::of(workspace, tree.with_extension("tar.gz"))?;
         Ok(Self {

@@ -7,6 +7,7 @@
 
 pub(crate) mod layout;
 pub(crate) mod root;
+mod unused;
 
 use std::{
     env, fs,
@@ -17,11 +18,11 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use self::layout::{Layer, Layout};
+use self::layout::{Compression, Layer, Layout};
 use crate::{
-    build::Built,
+    build::{Built, Profile},
     files,
-    setup::Setup,
+    setup::{Needs, Setup},
     workspace::{self, Workspace},
 };
 
@@ -31,27 +32,21 @@ const NAME: &str = "flannel-agent";
 pub(crate) const SEARCH_PATH: &str =
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Debian's packages in the image; what they depend on comes too. Without them the agent could not
-/// write traffic rules (iptables, nftables), `bugtool` and `check` not look at the kernel
-/// (iproute2, ethtool), manifests and scripts of flannel not run their commands (coreutils, a
-/// shell, tar for `kubectl cp`), and `install --cni-plugins` not bring the plugins to nodes without
-/// them.
+/// Debian's packages in the image; what they depend on comes too, as far as something needs it.
+/// Without them the agent could not write traffic rules (iptables, nftables), `bugtool` and `check`
+/// not look at the kernel (iproute2, ethtool), manifests and scripts of flannel not run their
+/// commands (busybox: a shell, `cp`, tar for `kubectl cp`), and `install --cni-plugins` not bring
+/// the plugins to nodes without them.
 const PACKAGES: &[&str] = &[
     "base-files",
     "base-passwd",
-    "bash",
+    "busybox",
     "ca-certificates",
     "containernetworking-plugins",
-    "coreutils",
-    "dash",
     "ethtool",
-    "grep",
     "iproute2",
     "iptables",
-    "libc-bin",
     "nftables",
-    "sed",
-    "tar",
 ];
 
 /// strongSwan's charon for the backend ipsec, with its algorithms, its control interface (in
@@ -61,9 +56,11 @@ const STRONGSWAN: &[&str] = &[
     "libgcrypt20",
     "libgpg-error0",
     "liblz4-1",
+    "liblzma5",
     "libstrongswan",
     "libstrongswan-standard-plugins",
     "libsystemd0",
+    "libzstd1",
     "strongswan-charon",
     "strongswan-libcharon",
     "strongswan-swanctl",
@@ -102,6 +99,7 @@ const LINKS: [(&str, &str); 4] = [
 
 /// Makes the image; where it is.
 pub(crate) fn make(setup: &Setup<'_>, built: &Built) -> anyhow::Result<PathBuf> {
+    setup.machine(Needs::IMAGE)?;
     let workspace = setup.workspace();
     let architecture = built.architecture();
     let dir = workspace.target().join("image");
@@ -128,9 +126,15 @@ pub(crate) fn make(setup: &Setup<'_>, built: &Built) -> anyhow::Result<PathBuf> 
     println!("image: our programs");
     let ours = dir.join("ours");
     add_ours(workspace, built, &ours)?;
+    unused::remove(&base, &ours)?;
+    root::record(workspace, &packages, &base)?;
+    let compression = match built.profile() {
+        Profile::Dev => Compression::Fast,
+        Profile::Release => Compression::Small,
+    };
     let layers = [
-        Layer::of(workspace, &base, "Debian's packages", epoch)?,
-        Layer::of(workspace, &ours, "flannel-agent", epoch)?,
+        Layer::of(workspace, &base, "Debian's packages", epoch, compression)?,
+        Layer::of(workspace, &ours, "flannel-agent", epoch, compression)?,
     ];
     let name = format!(
         "flannel-agent_{}_{architecture}.oci.tar",

@@ -57,10 +57,8 @@ pub(crate) fn make(workspace: &Workspace, packages: &[PathBuf], root: &Path) -> 
         remove(&root.join(path))?;
     }
     keep_licences(&root.join("usr/share/doc"))?;
+    // Character sets.
     remove_directories(&root.join("usr/lib"), "gconv")?;
-    for package in packages {
-        record(workspace, package, root)?;
-    }
     for name in IPTABLES {
         let to = name.replace("tables", "tables-nft");
         symlink(to, root.join("usr/sbin").join(name))
@@ -97,25 +95,58 @@ fn unpack(workspace: &Workspace, package: &Path, root: &Path) -> anyhow::Result<
     Ok(())
 }
 
-/// The package's own description, where scanners of images look for it.
-fn record(workspace: &Workspace, package: &Path, root: &Path) -> anyhow::Result<()> {
-    let fields = workspace::output(workspace.command("dpkg-deb").arg("--field").arg(package))?;
-    let name = fields
-        .lines()
-        .find_map(|line| line.strip_prefix("Package: "))
-        .context("a package without a name")?;
-    files::write(&root.join("var/lib/dpkg/status.d").join(name), &fields)
-}
-
-fn remove(path: &Path) -> anyhow::Result<()> {
-    if path.is_dir() {
-        fs::remove_dir_all(path).with_context(|| format!("cannot remove {}", path.display()))?;
+/// Writes the descriptions of the packages of which something is left, where scanners of images
+/// look for them. Removes the licences of the others.
+pub(crate) fn record(
+    workspace: &Workspace,
+    packages: &[PathBuf],
+    root: &Path,
+) -> anyhow::Result<()> {
+    for package in packages {
+        let fields = workspace::output(workspace.command("dpkg-deb").arg("--field").arg(package))?;
+        let name = fields
+            .lines()
+            .find_map(|line| line.strip_prefix("Package: "))
+            .context("a package without a name")?;
+        if is_left(workspace, package, root)? {
+            files::write(&root.join("var/lib/dpkg/status.d").join(name), &fields)?;
+        } else {
+            remove(&root.join("usr/share/doc").join(name))?;
+        }
     }
     Ok(())
 }
 
-/// Removes every directory of that name: those with character sets.
-fn remove_directories(below: &Path, name: &str) -> anyhow::Result<()> {
+/// Returns true if a file of the package is in `root`, its documentation left out.
+fn is_left(workspace: &Workspace, package: &Path, root: &Path) -> anyhow::Result<bool> {
+    let contents = workspace::output(workspace.command("dpkg-deb").arg("--contents").arg(package))?;
+    Ok(contents
+        .lines()
+        .filter(|line| !line.starts_with('d'))
+        .filter_map(contained)
+        .filter(|path| !path.starts_with("usr/share/doc/"))
+        .any(|path| root.join(path).symlink_metadata().is_ok()))
+}
+
+/// The path in a line of `dpkg-deb --contents`: mode, owner, size, day, time, path and, for a link,
+/// an arrow and what it leads to.
+fn contained(line: &str) -> Option<&str> {
+    let (_, path) = line.split_once(" ./")?;
+    Some(path.split_once(" -> ").map_or(path, |(path, _)| path))
+}
+
+/// Removes a file, a link or a directory, if it is there.
+pub(super) fn remove(path: &Path) -> anyhow::Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(_) => Ok(()),
+    };
+    removed.with_context(|| format!("cannot remove {}", path.display()))
+}
+
+/// Removes every directory of that name.
+pub(super) fn remove_directories(below: &Path, name: &str) -> anyhow::Result<()> {
     for entry in fs::read_dir(below)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
@@ -140,11 +171,7 @@ fn keep_licences(docs: &Path) -> anyhow::Result<()> {
             if path.file_name().is_some_and(|name| name == "copyright") {
                 continue;
             }
-            if path.is_dir() && !path.is_symlink() {
-                remove(&path)?;
-            } else {
-                fs::remove_file(&path)?;
-            }
+            remove(&path)?;
         }
     }
     Ok(())

@@ -25,6 +25,8 @@ impl Needs {
     pub(crate) const KERNELS: Self = Self(16);
     /// The same for kernels of another architecture.
     pub(crate) const OTHER_MACHINE: Self = Self(32);
+    /// To make container images.
+    pub(crate) const IMAGE: Self = Self(128);
     /// Everything that the verbs of every day call.
     pub(crate) const ALL: Self = Self::COMPILE.and(Self::LAB);
 
@@ -228,6 +230,12 @@ const TABLE: &[Package] = &[
         Proof::Command("wg"),
         Needs::LAB,
         "changes a WireGuard device behind the agent's back",
+    ),
+    install(
+        "libdeflate-tools",
+        Proof::Command("libdeflate-gzip"),
+        Needs::IMAGE.and(Needs::LAB).and(Needs::CLUSTER),
+        "packs the layers of images, smaller than gzip does",
     ),
     install(
         "dpkg-dev",
