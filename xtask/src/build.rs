@@ -421,8 +421,8 @@ pub(crate) fn build_stub(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     Ok(stub)
 }
 
-/// Builds the agent for another architecture, with the tests' profile.
-pub(crate) fn build_foreign_agent(
+/// Builds the programs that the lab calls for another architecture, with the tests' profile.
+pub(crate) fn build_for_foreign_lab(
     workspace: &Workspace,
     built: &Built,
     cross: &Cross,
@@ -432,9 +432,10 @@ pub(crate) fn build_foreign_agent(
         Cross::ARCHITECTURE
     );
     let mut cargo = dev_build(workspace, built, &["build"]);
-    cargo.arg(format!("--bin={AGENT}"));
+    cargo.args([AGENT, CONFINE].map(|name| format!("--bin={name}")));
     cross.apply(&mut cargo);
-    cargo::compile(&mut cargo, "the agent", |_| ())
+    cargo::compile(&mut cargo, "the agent", |_| ())?;
+    build_plugin(workspace.cargo(), workspace, built, Machine::Other(cross))
 }
 
 fn build_object(workspace: &Workspace, bpf: Bpf<'_>) -> anyhow::Result<PathBuf> {

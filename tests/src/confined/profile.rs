@@ -96,7 +96,7 @@ impl Profile {
             let numbers = rule
                 .names
                 .iter()
-                .filter_map(|name| name.parse::<Sysno>().ok())
+                .filter_map(|name| system_call(name))
                 .map(|call| i64::from(call.id()));
             if rule.action == Action::Errno {
                 ensure!(
@@ -124,6 +124,13 @@ impl Profile {
         programs.push(program(listed, refused, SeccompAction::Allow)?);
         Ok(programs)
     }
+}
+
+/// Returns the system call of this name, if this architecture has it. The table of arm64 has one
+/// under another name than the kernel and libseccomp.
+fn system_call(name: &str) -> Option<Sysno> {
+    let alias = || (name == "newfstatat").then(|| "fstatat".parse().ok());
+    name.parse().ok().or_else(|| alias().flatten())
 }
 
 fn program(rules: Rules, otherwise: SeccompAction, matched: SeccompAction) -> Result<BpfProgram> {

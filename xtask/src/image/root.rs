@@ -59,11 +59,7 @@ pub(crate) fn make(workspace: &Workspace, packages: &[PathBuf], root: &Path) -> 
     keep_licences(&root.join("usr/share/doc"))?;
     // Character sets.
     remove_directories(&root.join("usr/lib"), "gconv")?;
-    for name in IPTABLES {
-        let to = name.replace("tables", "tables-nft");
-        symlink(to, root.join("usr/sbin").join(name))
-            .with_context(|| format!("cannot link {name}"))?;
-    }
+    link_iptables(root)?;
     accounts(root)?;
     certificates(root)
 }
@@ -177,7 +173,18 @@ fn keep_licences(docs: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn accounts(root: &Path) -> anyhow::Result<()> {
+/// Gives the programs of iptables their usual names.
+pub(crate) fn link_iptables(root: &Path) -> anyhow::Result<()> {
+    for name in IPTABLES {
+        let to = name.replace("tables", "tables-nft");
+        symlink(to, root.join("usr/sbin").join(name))
+            .with_context(|| format!("cannot link {name}"))?;
+    }
+    Ok(())
+}
+
+/// Writes the users and groups of every system.
+pub(crate) fn accounts(root: &Path) -> anyhow::Result<()> {
     for name in ["passwd", "group"] {
         let master = root.join(format!("usr/share/base-passwd/{name}.master"));
         files::install(&master, &root.join("etc").join(name), 0o644)?;

@@ -23,12 +23,18 @@ mkdir /writable/data /writable/work
 layers="lowerdir=/machine$(cat /userland.directory),upperdir=/writable/data,workdir=/writable/work"
 mount -t overlay -o "$layers" overlay /root ||
     fail "cannot mount an overlay"
-# Programs of another architecture lie on a file system without this project, and without a shell.
+# Programs of another architecture lie on a file system without this project. What they lack,
+# busybox has.
 project=$(cat /project.directory)
 if [ ! -d "/root$project" ]; then
     mkdir -p "/root$project" /root/dev /root/proc /root/run /root/sys /root/tmp
     mount -o bind "/machine$project" "/root$project" || fail "cannot find the project"
-    chroot /root /bin/busybox --install -s
+    [ -e /root/bin/sh ] || ln -s dash /root/bin/sh
+    ln -s mawk /root/usr/bin/awk
+    for name in $(/bin/busybox --list); do
+        found=$(find /root/bin /root/sbin /root/usr/bin /root/usr/sbin -name "$name" | head -n 1)
+        [ -n "$found" ] || ln -s busybox "/root/bin/$name"
+    done
 fi
 mkdir -p "/root/lib/modules/$(uname -r)"
 mount -o bind "/machine$(cat /modules.directory)" "/root/lib/modules/$(uname -r)" ||

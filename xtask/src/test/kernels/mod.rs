@@ -155,11 +155,14 @@ fn prepare(
             let bpf = Some(Bpf::release(&toolchain));
             let built = build::build_objects(workspace, bpf, Machine::Other(&cross), Profile::Dev)?;
             let programs = Programs::build(workspace, &built, Machine::Other(&cross), &rows)?;
-            build::build_foreign_agent(workspace, &built, &cross)?;
+            build::build_for_foreign_lab(workspace, &built, &cross)?;
+            let mut variables = variables(setup, &built);
+            variables.retain(|(name, _)| name != "PATH");
+            variables.push(("PATH".to_owned(), userland::SEARCH_PATH.into()));
             Ok(Guest {
                 agent: built.program(build::AGENT),
                 programs,
-                variables: variables(setup, &built),
+                variables,
             })
         }
     }

@@ -27,8 +27,8 @@ network namespaces there, as in all tests. Speed is not measured.
 which need 5.13; the row without BPF helpers says what is expected there. Traces of packets need
 5.12. `-`: the row is about older kernels. An empty cell: no result yet.
 
-On arm64 the rows are `check` and the programs on their fixtures. The others are `-`: the lab calls
-programs, such as etcd and nft, that the emulated machine sees for amd64 alone.
+On arm64 the same tests run, compiled for it, with etcd, nft and the other programs of Debian for
+arm64. Rows whose tests call strongSwan or ipvsadm are `-`.
 
 ";
 

@@ -9,10 +9,39 @@ use std::{
 use anyhow::Context as _;
 
 use super::architecture::Architecture;
-use crate::setup::Setup;
+use crate::{files, image::root, setup::Setup};
 
-/// Packages that bring what the programs on their fixtures call: a shell, and `ip`.
-const PACKAGES: [&str; 2] = ["busybox-static", "iproute2"];
+/// Packages that bring what the tests call, as on this machine.
+const PACKAGES: [&str; 26] = [
+    "base-passwd",
+    "bash",
+    "busybox-static",
+    "containernetworking-plugins",
+    "coreutils",
+    "dash",
+    "etcd-client",
+    "etcd-server",
+    "ethtool",
+    "findutils",
+    "grep",
+    "gzip",
+    "iperf3",
+    "iproute2",
+    "iptables",
+    "iputils-ping",
+    "kmod",
+    "mawk",
+    "mount",
+    "nftables",
+    "procps",
+    "sed",
+    "tar",
+    "tcpdump",
+    "util-linux",
+    "wireguard-tools",
+];
+/// The directories of their programs.
+pub(super) const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A root directory.
 #[derive(Clone, Debug)]
@@ -39,10 +68,13 @@ impl Userland {
             .target()
             .join("kernels/userland")
             .join(architecture.name());
-        if !root.is_dir() {
-            println!("kernels: fetch programs for {}, 10 MB", architecture.name());
+        // A directory of another list of packages is made again.
+        let (list, packages) = (root.with_extension("packages"), PACKAGES.join("\n"));
+        if !root.is_dir() || fs::read_to_string(&list).ok().as_ref() != Some(&packages) {
+            println!("kernels: fetch programs for {}, 80 MB", architecture.name());
             fetch(setup, architecture, &root)
                 .with_context(|| format!("cannot get programs for {}", architecture.name()))?;
+            files::write(&list, &packages)?;
         }
         Ok(Self {
             busybox: root.join("bin/busybox"),
@@ -55,7 +87,7 @@ impl Userland {
 /// looks complete.
 fn fetch(setup: &Setup<'_>, architecture: Architecture, root: &Path) -> anyhow::Result<()> {
     let (debs, partial) = (root.with_extension("debs"), root.with_extension("partial"));
-    for stale in [&debs, &partial] {
+    for stale in [&*debs, &partial, root] {
         if stale.exists() {
             fs::remove_dir_all(stale)
                 .with_context(|| format!("cannot remove {}", stale.display()))?;
@@ -64,6 +96,9 @@ fn fetch(setup: &Setup<'_>, architecture: Architecture, root: &Path) -> anyhow::
     for package in setup.foreign_closure(architecture.name(), &PACKAGES, &debs)? {
         setup.extract(&package, &partial)?;
     }
+    // Their scripts, which make these, do not run.
+    root::link_iptables(&partial)?;
+    root::accounts(&partial)?;
     fs::rename(&partial, root).with_context(|| format!("cannot rename {}", partial.display()))?;
     fs::remove_dir_all(&debs).with_context(|| format!("cannot remove {}", debs.display()))
 }
