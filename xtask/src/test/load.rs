@@ -51,7 +51,7 @@ impl Capacity {
     /// one test at a time, because a test needs a few seconds to show its load.
     pub(super) fn after(self, idle: u64) -> Self {
         let spare = match idle {
-            30.. => (self.spare + 1).min(2 * self.own),
+            20.. => (self.spare + 1).min(2 * self.own),
             10.. => self.spare,
             _ => self.spare.saturating_sub(1),
         };
@@ -148,7 +148,7 @@ mod tests {
         assert!(!capacity.has_room(&[Load::Heavy, Load::Heavy], Load::Heavy));
         assert!(capacity.has_room(&[Load::Heavy, Load::Heavy], Load::Computes));
         assert!(!capacity.has_room(&[Load::Waits], Load::Alone));
-        assert_eq!(capacity.after(20), capacity);
+        assert_eq!(capacity.after(15), capacity);
         assert!(!capacity.after(0).has_room(&WAITING[..11], Load::Waits));
         for _ in 0..100 {
             capacity = capacity.after(60);
