@@ -1,6 +1,5 @@
 //! The compiler of this project's crates for `test --clippy`: clippy compiles, and rustdoc reads
-//! what has been compiled. So both check what the tests run, without a second compilation of the
-//! libraries that they need.
+//! the same sources. Both check what the tests run, and the libraries are compiled once.
 //!
 //! cargo starts this program in place of rustc (`RUSTC_WORKSPACE_WRAPPER`), with the path of rustc
 //! and its arguments.
@@ -55,17 +54,24 @@ impl CheckingCompiler {
 /// Compiles, if this process was started for it.
 pub(crate) fn run() -> Option<anyhow::Result<ExitCode>> {
     let clippy = PathBuf::from(env::var_os(CLIPPY)?);
-    Some(compile(&clippy))
+    Some(compile(&clippy).map(|is_clean| {
+        if is_clean {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
+    }))
 }
 
-fn compile(clippy: &Path) -> anyhow::Result<ExitCode> {
+/// Returns false if clippy or rustdoc failed, which has said why.
+fn compile(clippy: &Path) -> anyhow::Result<bool> {
     let args: Vec<OsString> = env::args_os().skip(1).collect();
     if !succeeds(Command::new(clippy).args(&args))? {
-        return Ok(ExitCode::FAILURE);
+        return Ok(false);
     }
     // The first is rustc.
     let Some(args) = args.get(1..).and_then(documentation) else {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(true);
     };
     let directory =
         env::var_os(DOCUMENTATION).with_context(|| format!("{DOCUMENTATION} is not set"))?;
@@ -75,11 +81,7 @@ fn compile(clippy: &Path) -> anyhow::Result<ExitCode> {
         .arg("--document-private-items")
         .arg("--out-dir")
         .arg(directory);
-    Ok(if succeeds(&mut rustdoc)? {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    succeeds(&mut rustdoc)
 }
 
 fn succeeds(command: &mut Command) -> anyhow::Result<bool> {

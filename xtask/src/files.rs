@@ -39,6 +39,16 @@ pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     set_mode(path, 0o644)
 }
 
+/// Removes a file, a link or a directory, if it is there.
+pub(crate) fn remove(path: &Path) -> anyhow::Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(_) => Ok(()),
+    };
+    removed.with_context(|| format!("cannot remove {}", path.display()))
+}
+
 /// Lets all run a file.
 pub(crate) fn make_executable(path: &Path) -> anyhow::Result<()> {
     set_mode(path, 0o755)

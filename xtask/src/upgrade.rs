@@ -10,6 +10,7 @@ use anyhow::Context as _;
 
 use crate::{
     build::AGENT,
+    files,
     workspace::{self, Workspace},
 };
 
@@ -53,9 +54,7 @@ fn git(workspace: &Workspace, args: &[&str]) -> anyhow::Result<String> {
 
 /// Writes the files of a commit to a folder, in place of what a stopped build left there.
 fn extract(workspace: &Workspace, commit: &str, tree: &Path) -> anyhow::Result<()> {
-    if tree.exists() {
-        fs::remove_dir_all(tree).with_context(|| format!("cannot remove {}", tree.display()))?;
-    }
+    files::remove(tree)?;
     fs::create_dir_all(tree).with_context(|| format!("cannot create {}", tree.display()))?;
     let archive = tree.with_extension("tar");
     workspace::run(

@@ -5,7 +5,7 @@
 //! and is compared with its file: a key that vanishes or changes its type makes a test fail. With
 //! `FLANNEL_WRITE_DOCS=1` the file is written instead.
 //!
-//! A crate that is tested sees other crates without their tests. Types of theirs that its documents
+//! A crate that is tested sees other crates without their tests. Their types that its documents
 //! contain have their schemas behind the feature `schema`. Those of the status are taken from its
 //! file by [`definition`], and [`names`] describes names of a closed set.
 

@@ -129,8 +129,11 @@ impl Profile {
 /// Returns the system call of this name, if this architecture has it. The table of arm64 has one
 /// under another name than the kernel and libseccomp.
 fn system_call(name: &str) -> Option<Sysno> {
-    let alias = || (name == "newfstatat").then(|| "fstatat".parse().ok());
-    name.parse().ok().or_else(|| alias().flatten())
+    let name = match name {
+        "newfstatat" if cfg!(target_arch = "aarch64") => "fstatat",
+        name => name,
+    };
+    name.parse().ok()
 }
 
 fn program(rules: Rules, otherwise: SeccompAction, matched: SeccompAction) -> Result<BpfProgram> {

@@ -10,9 +10,8 @@ use super::places::{self, Places};
 use crate::{
     files,
     image::{
-        SEARCH_PATH,
         layout::{Compression, Layer, Layout},
-        root,
+        root, search_path,
     },
     setup::Setup,
     workspace,
@@ -101,10 +100,7 @@ impl<'a> Images<'a> {
     pub(super) fn make(&self, e2e: bool) -> anyhow::Result<()> {
         for name in names(e2e).filter(|name| !self.places.image(name).is_file()) {
             let tree = self.places.work("images").join(name);
-            if tree.exists() {
-                fs::remove_dir_all(&tree)
-                    .with_context(|| format!("cannot clear {}", tree.display()))?;
-            }
+            files::remove(&tree)?;
             let (names, container) = self.fill(name, &tree)?;
             self.pack(name, names, container, &tree)?;
         }
@@ -123,7 +119,7 @@ impl<'a> Images<'a> {
                 self.server(tree)?;
                 (
                     &[SERVER],
-                    json!({ "Env": [SEARCH_PATH], "Entrypoint": ["/agnhost"], "Cmd": ["pause"] }),
+                    json!({ "Env": [search_path()], "Entrypoint": ["/agnhost"], "Cmd": ["pause"] }),
                 )
             }
             "tools" => {
@@ -138,12 +134,12 @@ impl<'a> Images<'a> {
                 self.server(tree)?;
                 (
                     &TOOLS,
-                    json!({ "Env": [SEARCH_PATH], "Entrypoint": ["/agnhost"], "Cmd": ["pause"] }),
+                    json!({ "Env": [search_path()], "Entrypoint": ["/agnhost"], "Cmd": ["pause"] }),
                 )
             }
             "shell" => {
                 self.shell(tree)?;
-                (&SHELLS, json!({ "Env": [SEARCH_PATH], "Cmd": ["sh"] }))
+                (&SHELLS, json!({ "Env": [search_path()], "Cmd": ["sh"] }))
             }
             "web" => {
                 self.shell(tree)?;
@@ -154,7 +150,7 @@ impl<'a> Images<'a> {
                 (
                     &WEB_SERVERS,
                     json!({
-                        "Env": [SEARCH_PATH],
+                        "Env": [search_path()],
                         "Cmd": ["httpd", "-f", "-p", "80", "-h", "/www"],
                     }),
                 )

@@ -9,7 +9,7 @@ use super::{
     places::{self, Places},
     progress::Download,
 };
-use crate::{setup::Setup, workspace};
+use crate::{files, setup::Setup, workspace};
 
 /// The version that is built: that of Debian 12.
 pub(super) const VERSION: &str = "1.20.2";
@@ -92,9 +92,7 @@ fn package(file: &str) -> Option<String> {
 
 /// Removes a directory, if there is one.
 pub(super) fn remove(dir: &Path) -> anyhow::Result<()> {
-    if dir.exists() {
-        fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))?;
-    }
+    files::remove(dir)?;
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use anyhow::{Context as _, ensure};
 
 use crate::{
     build::Built,
-    files::{install, install_program, write},
+    files::{install, install_program, remove, write},
     image::{self, open_directories},
     workspace::{self, Workspace, output},
 };
@@ -103,10 +103,7 @@ impl Package {
     /// The directory for its files, which has its program.
     fn tree(&self, workspace: &Workspace, built: &Built) -> anyhow::Result<PathBuf> {
         let tree = workspace.target().join("dist-parts").join(self.name);
-        if tree.exists() {
-            fs::remove_dir_all(&tree)
-                .with_context(|| format!("cannot clear {}", tree.display()))?;
-        }
+        remove(&tree)?;
         let (name, installed) = self.program;
         let program = tree.join(installed);
         install_program(workspace, built, name, &program)?;

@@ -105,9 +105,7 @@ fn parts(
 
 fn empty(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     let dist = workspace.target().join("dist");
-    if dist.exists() {
-        fs::remove_dir_all(&dist).with_context(|| format!("cannot clear {}", dist.display()))?;
-    }
+    files::remove(&dist)?;
     fs::create_dir_all(&dist).with_context(|| format!("cannot create {}", dist.display()))?;
     Ok(dist)
 }

@@ -1,11 +1,6 @@
 //! Archives of a release that are not packages: the programs of an architecture, and the chart.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
-
-use anyhow::Context as _;
+use std::path::{Path, PathBuf};
 
 use crate::{
     build::Built,
@@ -105,9 +100,7 @@ pub(super) fn pack(
 
 pub(super) fn empty(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     let dir = workspace.target().join("dist-parts/archive");
-    if dir.exists() {
-        fs::remove_dir_all(&dir).with_context(|| format!("cannot clear {}", dir.display()))?;
-    }
+    files::remove(&dir)?;
     Ok(dir)
 }
 

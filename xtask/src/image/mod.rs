@@ -29,10 +29,9 @@ use crate::{
 /// The name of the image, without a registry.
 const NAME: &str = "flannel-agent";
 /// The search path of an image's containers.
-pub(crate) const SEARCH_PATH: &str =
-    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Debian's packages in the image; what they depend on comes too, as far as something needs it.
+/// Debian's packages in the image; what they depend on comes too, if something needs it.
 /// Without them the agent could not write traffic rules (iptables, nftables), `bugtool` and `check`
 /// not look at the kernel (iproute2, ethtool), manifests and scripts of flannel not run their
 /// commands (busybox: a shell, `cp`, tar for `kubectl cp`), and `install --cni-plugins` not bring
@@ -103,9 +102,7 @@ pub(crate) fn make(setup: &Setup<'_>, built: &Built) -> anyhow::Result<PathBuf> 
     let workspace = setup.workspace();
     let architecture = built.architecture();
     let dir = workspace.target().join("image");
-    if dir.exists() {
-        fs::remove_dir_all(&dir).with_context(|| format!("cannot clear {}", dir.display()))?;
-    }
+    files::remove(&dir)?;
     let epoch = epoch()?;
     println!("image: Debian's packages");
     let base = dir.join("base");
@@ -153,10 +150,15 @@ pub(crate) fn make(setup: &Setup<'_>, built: &Built) -> anyhow::Result<PathBuf> 
     Ok(archive)
 }
 
+/// The variable with the search path, as the configuration of an image has it.
+pub(crate) fn search_path() -> String {
+    format!("PATH={SEARCH_PATH}")
+}
+
 fn container() -> Value {
     json!({
         "Entrypoint": ["/opt/bin/flanneld"],
-        "Env": [SEARCH_PATH],
+        "Env": [search_path()],
         "Labels": {
             "org.opencontainers.image.title": NAME,
             "org.opencontainers.image.description": "flannel with an eBPF datapath",

@@ -54,7 +54,7 @@ pub(crate) fn make(workspace: &Workspace, packages: &[PathBuf], root: &Path) -> 
         unpack(workspace, package, root)?;
     }
     for path in UNUSED {
-        remove(&root.join(path))?;
+        files::remove(&root.join(path))?;
     }
     keep_licences(&root.join("usr/share/doc"))?;
     // Character sets.
@@ -107,7 +107,7 @@ pub(crate) fn record(
         if is_left(workspace, package, root)? {
             files::write(&root.join("var/lib/dpkg/status.d").join(name), &fields)?;
         } else {
-            remove(&root.join("usr/share/doc").join(name))?;
+            files::remove(&root.join("usr/share/doc").join(name))?;
         }
     }
     Ok(())
@@ -131,23 +131,13 @@ fn contained(line: &str) -> Option<&str> {
     Some(path.split_once(" -> ").map_or(path, |(path, _)| path))
 }
 
-/// Removes a file, a link or a directory, if it is there.
-pub(super) fn remove(path: &Path) -> anyhow::Result<()> {
-    let removed = match fs::symlink_metadata(path) {
-        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-        Err(_) => Ok(()),
-    };
-    removed.with_context(|| format!("cannot remove {}", path.display()))
-}
-
 /// Removes every directory of that name.
 pub(super) fn remove_directories(below: &Path, name: &str) -> anyhow::Result<()> {
     for entry in fs::read_dir(below)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
             if entry.file_name() == name {
-                remove(&entry.path())?;
+                files::remove(&entry.path())?;
             } else {
                 remove_directories(&entry.path(), name)?;
             }
@@ -167,7 +157,7 @@ fn keep_licences(docs: &Path) -> anyhow::Result<()> {
             if path.file_name().is_some_and(|name| name == "copyright") {
                 continue;
             }
-            remove(&path)?;
+            files::remove(&path)?;
         }
     }
     Ok(())

@@ -18,6 +18,7 @@ use object::{
 };
 
 use super::root;
+use crate::files;
 
 /// The directories of programs.
 const PROGRAM_DIRS: [&str; 2] = ["usr/bin", "usr/sbin"];
@@ -80,13 +81,13 @@ const PATHS: [&str; 28] = [
     "usr/share/strongswan",
 ];
 /// Starts of the names of libraries that no dynamic section names: the loader, name services, and
-/// what the C library loads to end a thread, which strongSwan does.
+/// libgcc_s, which the C library loads when a thread of strongSwan ends.
 const LOADED_OTHERWISE: [&str; 3] = ["ld-", "libgcc_s.so", "libnss_"];
 
 /// Removes them from the root of Debian's packages. `ours` has the programs of the other layer.
 pub(super) fn remove(root: &Path, ours: &Path) -> anyhow::Result<()> {
     for path in PATHS {
-        root::remove(&root.join(path))?;
+        files::remove(&root.join(path))?;
     }
     for name in PLUGIN_DIRS {
         root::remove_directories(&root.join("usr/lib"), name)?;
@@ -106,7 +107,7 @@ fn remove_programs(root: &Path, dir: &Path) -> anyhow::Result<()> {
             .file_name()
             .is_some_and(|name| CALLED.iter().any(|called| name == *called));
         if !is_called {
-            root::remove(&path)?;
+            files::remove(&path)?;
         }
     }
     Ok(())
@@ -138,42 +139,33 @@ fn link_applets(root: &Path) -> anyhow::Result<()> {
 fn remove_libraries(root: &Path, ours: &Path) -> anyhow::Result<()> {
     let mut libraries = BTreeMap::new();
     let mut needed = BTreeSet::new();
-    each_file(&root.join("usr/lib"), &mut |path| {
-        let Some((name, true)) = file_name(path).map(|name| (name, is_library(root, path))) else {
-            return Ok(());
-        };
-        if LOADED_OTHERWISE.iter().any(|start| name.starts_with(start)) {
-            needed.insert(name.to_owned());
-        }
-        libraries.insert(name.to_owned(), path.to_owned());
-        Ok(())
-    })?;
     for tree in [root, ours] {
         each_file(tree, &mut |path| {
-            if !is_library(root, path) && !path.is_symlink() {
-                needed.extend(needed_by(path)?);
+            match library(path) {
+                Some(name) => {
+                    if LOADED_OTHERWISE.iter().any(|start| name.starts_with(start)) {
+                        needed.insert(name.to_owned());
+                    }
+                    libraries.insert(name.to_owned(), path.to_owned());
+                }
+                None if path.is_symlink() => {}
+                None => needed.extend(needed_by(path)?),
             }
             Ok(())
         })?;
     }
     let needed = closure(&libraries, needed)?;
     for path in libraries.values().filter(|path| !needed.contains(*path)) {
-        root::remove(path)?;
+        files::remove(path)?;
     }
     Ok(())
 }
 
-/// Returns true for what lies where the loader looks: in the directory of the architecture.
-fn is_library(root: &Path, path: &Path) -> bool {
-    let is_of_loader = path
-        .strip_prefix(root.join("usr/lib"))
-        .is_ok_and(|below| below.components().count() == 2 && is_triplet(below));
-    is_of_loader && file_name(path).is_some_and(|name| name.contains(".so"))
-}
-
-fn is_triplet(path: &Path) -> bool {
-    let first = path.components().next();
-    first.is_some_and(|name| name.as_os_str().to_string_lossy().contains("-linux-gnu"))
+/// The name of what lies where the loader looks: in the directory of the architecture, such as
+/// `x86_64-linux-gnu`. What lies deeper is a plugin.
+fn library(path: &Path) -> Option<&str> {
+    let is_of_loader = file_name(path.parent()?)?.contains("-linux-gnu");
+    file_name(path).filter(|name| is_of_loader && name.contains(".so"))
 }
 
 /// The files of the named libraries, of those that they need, and the links to them.

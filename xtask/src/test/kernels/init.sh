@@ -29,8 +29,6 @@ project=$(cat /project.directory)
 if [ ! -d "/root$project" ]; then
     mkdir -p "/root$project" /root/dev /root/proc /root/run /root/sys /root/tmp
     mount -o bind "/machine$project" "/root$project" || fail "cannot find the project"
-    [ -e /root/bin/sh ] || ln -s dash /root/bin/sh
-    ln -s mawk /root/usr/bin/awk
     for name in $(/bin/busybox --list); do
         found=$(find /root/bin /root/sbin /root/usr/bin /root/usr/sbin -name "$name" | head -n 1)
         [ -n "$found" ] || ln -s busybox "/root/bin/$name"

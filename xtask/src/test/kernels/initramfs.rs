@@ -28,9 +28,7 @@ pub(super) fn make(
 ) -> anyhow::Result<PathBuf> {
     let workspace = setup.workspace();
     let tree = kernel.dir().join("start");
-    if tree.exists() {
-        fs::remove_dir_all(&tree).with_context(|| format!("cannot remove {}", tree.display()))?;
-    }
+    files::remove(&tree)?;
     files::install(&userland.busybox, &tree.join("bin/busybox"), 0o755)?;
     files::write(&tree.join("init"), INIT)?;
     files::make_executable(&tree.join("init"))?;

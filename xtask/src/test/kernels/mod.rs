@@ -41,6 +41,7 @@ use super::{
 };
 use crate::{
     build::{self, Bpf, Built, Machine, Profile},
+    image,
     setup::{Needs, Setup, cross::Cross},
     workspace,
 };
@@ -157,8 +158,9 @@ fn prepare(
             let programs = Programs::build(workspace, &built, Machine::Other(&cross), &rows)?;
             build::build_for_foreign_lab(workspace, &built, &cross)?;
             let mut variables = variables(setup, &built);
+            // The directories of this machine's search path have programs for it.
             variables.retain(|(name, _)| name != "PATH");
-            variables.push(("PATH".to_owned(), userland::SEARCH_PATH.into()));
+            variables.push(("PATH".to_owned(), image::SEARCH_PATH.into()));
             Ok(Guest {
                 agent: built.program(build::AGENT),
                 programs,

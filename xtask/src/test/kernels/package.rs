@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 
 use super::{architecture::Architecture, set::Series};
-use crate::{setup::Setup, workspace};
+use crate::{files, setup::Setup, workspace};
 
 /// An unpacked kernel.
 #[derive(Debug)]
@@ -89,10 +89,7 @@ fn fetch(setup: &Setup<'_>, series: &Series, dir: &Path) -> anyhow::Result<()> {
     );
     let (debs, partial) = (dir.join("debs"), dir.join("partial"));
     for stale in [&debs, &partial] {
-        if stale.exists() {
-            fs::remove_dir_all(stale)
-                .with_context(|| format!("cannot remove {}", stale.display()))?;
-        }
+        files::remove(stale)?;
     }
     let image = format!("linux-image-{}", series.architecture.name());
     let packages = setup.of_release(&series.release, &[&image], is_of_a_kernel, &debs)?;

@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
 };
 
@@ -40,8 +41,6 @@ const PACKAGES: [&str; 26] = [
     "util-linux",
     "wireguard-tools",
 ];
-/// The directories of their programs.
-pub(super) const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A root directory.
 #[derive(Clone, Debug)]
@@ -88,10 +87,7 @@ impl Userland {
 fn fetch(setup: &Setup<'_>, architecture: Architecture, root: &Path) -> anyhow::Result<()> {
     let (debs, partial) = (root.with_extension("debs"), root.with_extension("partial"));
     for stale in [&*debs, &partial, root] {
-        if stale.exists() {
-            fs::remove_dir_all(stale)
-                .with_context(|| format!("cannot remove {}", stale.display()))?;
-        }
+        files::remove(stale)?;
     }
     for package in setup.foreign_closure(architecture.name(), &PACKAGES, &debs)? {
         setup.extract(&package, &partial)?;
@@ -99,6 +95,11 @@ fn fetch(setup: &Setup<'_>, architecture: Architecture, root: &Path) -> anyhow::
     // Their scripts, which make these, do not run.
     root::link_iptables(&partial)?;
     root::accounts(&partial)?;
+    for (to, name) in [("dash", "bin/sh"), ("mawk", "usr/bin/awk")] {
+        let link = partial.join(name);
+        files::remove(&link)?;
+        symlink(to, &link).with_context(|| format!("cannot link {}", link.display()))?;
+    }
     fs::rename(&partial, root).with_context(|| format!("cannot rename {}", partial.display()))?;
     fs::remove_dir_all(&debs).with_context(|| format!("cannot remove {}", debs.display()))
 }
