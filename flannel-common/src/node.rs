@@ -10,7 +10,7 @@ use core::mem::{align_of, offset_of, size_of};
 use crate::{
     addr::{Addr, Mac},
     entry_state::EntryState,
-    tick::Tick,
+    tick::{Tick, age_ns},
 };
 
 /// Time for which the programs trust their maps after the agent's last heartbeat, in nanoseconds.
@@ -22,17 +22,17 @@ pub const HEARTBEAT_LIMIT_NS: u64 = 60_000_000_000;
 pub const REPLAY_LIMIT_NS: u64 = 5_000_000_000;
 
 /// Returns true if a heartbeat is recent enough at `now` for the maps to be used. Both times are
-/// `CLOCK_MONOTONIC_COARSE` in nanoseconds. A heartbeat from the future (a torn read) is not
-/// recent.
+/// `CLOCK_MONOTONIC_COARSE` in nanoseconds. A heartbeat further ahead than
+/// [`SKEW_NS`](crate::tick::SKEW_NS) is not recent: it is of another clock.
 #[inline(always)]
 pub const fn heartbeat_is_fresh(now: u64, heartbeat: u64) -> bool {
-    now.wrapping_sub(heartbeat) <= HEARTBEAT_LIMIT_NS
+    age_ns(now, heartbeat) <= HEARTBEAT_LIMIT_NS
 }
 
 /// Returns true if a heartbeat is recent enough at `now` for flows to be replayed.
 #[inline(always)]
 pub const fn heartbeat_allows_replay(now: u64, heartbeat: u64) -> bool {
-    now.wrapping_sub(heartbeat) <= REPLAY_LIMIT_NS
+    age_ns(now, heartbeat) <= REPLAY_LIMIT_NS
 }
 
 /// One address family on this node: its network, and its tunnel if it has one. All zero: the family
@@ -111,6 +111,7 @@ const _: () = {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tick::SKEW_NS;
 
     #[test]
     fn an_agent_is_trusted_for_sixty_seconds() {
@@ -125,8 +126,12 @@ mod tests {
             heartbeat
         ));
         assert!(
-            !heartbeat_is_fresh(heartbeat, heartbeat + 1),
-            "a heartbeat from the future does not count"
+            heartbeat_is_fresh(heartbeat, heartbeat + 1),
+            "written since the clock was read"
+        );
+        assert!(
+            !heartbeat_is_fresh(heartbeat, heartbeat + SKEW_NS + 1),
+            "a heartbeat of another clock does not count"
         );
         assert!(
             !heartbeat_is_fresh(HEARTBEAT_LIMIT_NS + 1, 0),
@@ -146,8 +151,12 @@ mod tests {
             heartbeat
         ));
         assert!(
-            !heartbeat_allows_replay(heartbeat, heartbeat + 1),
-            "a heartbeat from the future does not count"
+            heartbeat_allows_replay(heartbeat, heartbeat + 1),
+            "written since the clock was read"
+        );
+        assert!(
+            !heartbeat_allows_replay(heartbeat, heartbeat + SKEW_NS + 1),
+            "a heartbeat of another clock does not count"
         );
     }
 }

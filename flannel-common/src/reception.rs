@@ -12,7 +12,7 @@
 
 use core::mem::size_of;
 
-use crate::{arrival::Arrival, check::Check};
+use crate::{arrival::Arrival, check::Check, tick::age_ns};
 
 /// Nanoseconds for which a probe validates.
 pub const VALIDATED_NS: u64 = 2_000_000_000;
@@ -110,9 +110,9 @@ impl Reception {
     /// Returns the way of the next packet. Of a valid reception few packets are probes.
     #[inline(always)]
     pub const fn way(&self, generation: u32, now: u64) -> Way {
-        let age = now.wrapping_sub(self.seen_ns);
+        let age = age_ns(now, self.seen_ns);
         let is_valid = self.generation == generation && age < VALIDATED_NS;
-        let is_due = age >= PROBED_AFTER_NS && now.wrapping_sub(self.probed_ns) >= PROBE_PAUSE_NS;
+        let is_due = age >= PROBED_AFTER_NS && age_ns(now, self.probed_ns) >= PROBE_PAUSE_NS;
         if is_valid && !is_due {
             Way::Decapsulated
         } else {

@@ -32,6 +32,21 @@ pub const fn ticks(ns: u64) -> u32 {
     }
 }
 
+/// By how much a time that another CPU wrote may lie ahead of a clock that was read before it, in
+/// nanoseconds: a virtual CPU may stand still between the two.
+pub const SKEW_NS: u64 = 1_000_000_000;
+
+/// Returns how long ago a moment was, in nanoseconds; zero for one that lies ahead by no more than
+/// [`SKEW_NS`].
+#[inline(always)]
+pub const fn age_ns(now: u64, moment: u64) -> u64 {
+    if moment.wrapping_sub(now) <= SKEW_NS {
+        0
+    } else {
+        now.wrapping_sub(moment)
+    }
+}
+
 /// Returns true if a moment lies ahead.
 #[inline(always)]
 pub const fn is_ahead(moment: Tick, now: Tick) -> bool {
@@ -51,6 +66,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn what_another_cpu_wrote_a_moment_later_is_new() {
+        assert_eq!(age_ns(7, 5), 2);
+        assert_eq!(age_ns(5, 5 + SKEW_NS), 0);
+        assert!(
+            age_ns(5, 6 + SKEW_NS) > u64::MAX / 2,
+            "another clock's, so it never counts as new"
+        );
+    }
 
     #[test]
     fn a_second_is_953_ticks() {

@@ -63,6 +63,11 @@ impl Monitor {
         Ok(self.child.log())
     }
 
+    /// Returns true until it has ended.
+    pub fn is_running(&self) -> bool {
+        self.child.is_running()
+    }
+
     /// Kills it.
     pub fn kill9(&self) -> Result<()> {
         self.child.kill9()

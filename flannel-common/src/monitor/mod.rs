@@ -27,16 +27,18 @@ use crate::{
     outer::OuterHeaders,
     program::Program,
     reason::Reason,
+    tick::SKEW_NS,
 };
 
 /// Time for which the programs write events after the monitor's last heartbeat, in nanoseconds.
 pub const LEASE_NS: u64 = 3_000_000_000;
 
-/// Returns true if the deadline `until` lies ahead of `now`, both `CLOCK_MONOTONIC`. One further
-/// away than any does not: it was read while it was written.
+/// Returns true if the deadline `until` lies ahead of `now`, both `CLOCK_MONOTONIC`. A program may
+/// have read its clock before the monitor read its own, so a deadline lies ahead by up to
+/// [`SKEW_NS`] more than the lease. One further away is of another clock.
 #[inline(always)]
 pub const fn lease_holds(until: u64, now: u64) -> bool {
-    until.wrapping_sub(now) <= LEASE_NS
+    until.wrapping_sub(now) <= LEASE_NS + SKEW_NS
 }
 
 /// Bytes of `EVENTS`.

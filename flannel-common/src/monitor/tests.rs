@@ -18,7 +18,14 @@ fn addr(text: &str) -> Addr {
 fn a_lease_holds_until_it_ends() {
     assert!(lease_holds(5 + LEASE_NS, 5) && lease_holds(5, 5));
     assert!(!lease_holds(5, 6), "over");
-    assert!(!lease_holds(6 + LEASE_NS, 5), "no monitor wrote that");
+    assert!(
+        lease_holds(6 + LEASE_NS, 5),
+        "renewed since the clock was read"
+    );
+    assert!(
+        !lease_holds(6 + LEASE_NS + SKEW_NS, 5),
+        "no monitor wrote that"
+    );
     assert!(!lease_holds(0, 6), "no monitor");
 }
 

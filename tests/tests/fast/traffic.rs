@@ -19,15 +19,16 @@ const PPS: u32 = 2000;
 const SECONDS: u64 = 3;
 const PAYLOAD: usize = 1000;
 /// Bytes of an Ethernet header.
-const ETHERNET: u64 = 14;
+const ETHERNET: i64 = 14;
 /// Blocks of a stream each way: 8 MB.
 const BLOCKS: u64 = 128;
 
-/// Packets and bytes.
+/// Packets and bytes. They are signed because counters that did not begin at the same time are
+/// subtracted: a device counts from its creation, a program from its attachment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
-    packets: u64,
-    bytes: u64,
+    packets: i64,
+    bytes: i64,
 }
 
 impl Sum {
@@ -47,7 +48,7 @@ impl Sum {
 
     /// Fails unless both are equal within one percent.
     fn expect(self, other: Self, what: &str) -> Result<()> {
-        let near = |a: u64, b: u64| a.abs_diff(b) * 100 <= a.max(b);
+        let near = |a: i64, b: i64| (a - b).abs() * 100 <= a.max(b);
         let is_equal = near(self.packets, other.packets) && near(self.bytes, other.bytes);
         ensure!(
             is_equal && self.packets > 0,
@@ -63,7 +64,7 @@ fn device(host: &Host, name: &str, direction: &str) -> Result<Sum> {
     let counters = &links[0]["stats64"][direction];
     let number = |key: &str| {
         counters[key]
-            .as_u64()
+            .as_i64()
             .with_context(|| format!("{name}: {links}"))
     };
     Ok(Sum {
@@ -76,7 +77,7 @@ fn device(host: &Host, name: &str, direction: &str) -> Result<Sum> {
 fn counted(row: &Value, direction: &str) -> Result<Sum> {
     let number = |what: &str| {
         row[format!("{direction}_{what}")]
-            .as_u64()
+            .as_i64()
             .with_context(|| row.to_string())
     };
     Ok(Sum {
@@ -127,7 +128,7 @@ fn received(agent: &Agent, far: &Pod) -> Result<Sum> {
     let stats = rows(agent, "stats")?;
     let decapsulated = stats.iter().filter(|row| row["reason"] == "decapsulated");
     for row in decapsulated {
-        let number = |key: &str| row[key].as_u64().with_context(|| row.to_string());
+        let number = |key: &str| row[key].as_i64().with_context(|| row.to_string());
         sum = sum.plus(Sum {
             packets: number("packets")?,
             bytes: number("bytes")?,
@@ -237,7 +238,8 @@ fn peers_pods_and_flows_have_the_sums_of_interfaces_in_mode_fast() -> Result<()>
 
 /// The flow of the datagrams has nearly all of them, since its first packet and up to its last.
 fn flow_has_the_sum(pair: &Pair, at: IpAddr, datagrams: u64) -> Result<()> {
-    let frame = ETHERNET + if at.is_ipv4() { 20 } else { 40 } + 8 + PAYLOAD as u64;
+    let headers = ETHERNET.unsigned_abs() + if at.is_ipv4() { 20 } else { 40 } + 8;
+    let frame = headers + PAYLOAD as u64;
     let flows = rows(&pair.sender, "flows")?;
     let is_ours = |row: &&Value| {
         let ends =
@@ -294,7 +296,7 @@ fn the_metrics_have_the_traffic_of_peers_and_pods() -> Result<()> {
             let line = page
                 .lines()
                 .find(|line| line.starts_with(start) && line.contains(end));
-            line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+            line.and_then(|line| line.rsplit(' ').next()?.parse::<i64>().ok())
                 .with_context(|| format!("no {start}"))
         };
         let bytes = value("flannel_peer_bytes_total{", "direction=\"to\"")?;
