@@ -31,12 +31,36 @@ impl Kubernetes {
 
     /// Applies a manifest of flannel in place of the one before, and starts every agent with it.
     pub fn reinstall(&self, manifest: &str) -> Result<()> {
-        let (kubectl, namespace) = (self.kubectl(), format!("--namespace={NAMESPACE}"));
-        kubectl.apply(manifest)?;
+        self.kubectl().apply(manifest)?;
         // A change that is only in the ConfigMap or the role does not restart the pods.
-        kubectl.run(["rollout", "restart", &namespace, SET])?;
-        kubectl
-            .command(["rollout", "status", &namespace, SET])
+        self.restart()
+    }
+
+    /// The same with a manifest whose pods differ: their change starts every agent.
+    pub fn roll_out(&self, manifest: &str) -> Result<()> {
+        self.kubectl().apply(manifest)?;
+        self.wait_rolled_out()
+    }
+
+    /// Starts every agent again, one after the other.
+    pub fn restart(&self) -> Result<()> {
+        self.kubectl().run([
+            "rollout",
+            "restart",
+            &format!("--namespace={NAMESPACE}"),
+            SET,
+        ])?;
+        self.wait_rolled_out()
+    }
+
+    fn wait_rolled_out(&self) -> Result<()> {
+        self.kubectl()
+            .command([
+                "rollout",
+                "status",
+                &format!("--namespace={NAMESPACE}"),
+                SET,
+            ])
             .limit(ROLLOUT)
             .run()?;
         self.wait_ready(NAMESPACE, LABEL)

@@ -26,19 +26,8 @@ const OUTAGE: Duration = Duration::from_mins(1);
 /// and the next one adopts it.
 pub(crate) fn an_update_of_the_agents_loses_no_packet(cluster: &Kubernetes) -> Result<()> {
     let traffic = Traffic::start(cluster)?;
-    let set = "daemonset/kube-flannel-ds";
-    let namespace = format!("--namespace={}", flannel::NAMESPACE);
-    cluster
-        .kubectl()
-        .run(["rollout", "restart", &namespace, set])?;
-    let follow = ["rollout", "status", &namespace, set];
-    cluster
-        .kubectl()
-        .command(follow)
-        .limit(flannel::ROLLOUT)
-        .run()?;
-    traffic.expect_complete()?;
-    cluster.wait_ready(flannel::NAMESPACE, flannel::LABEL)
+    cluster.restart()?;
+    traffic.expect_complete()
 }
 
 /// The time at which the network of each node was last said to be there, or not.

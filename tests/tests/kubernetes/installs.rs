@@ -105,14 +105,8 @@ fn replace(cluster: &Kubernetes, manifest: &str) -> Result<()> {
     ];
     kubectl.run(label)?;
     kubectl.delete([&namespace, flannel::SET, "--cascade=orphan"])?;
-    kubectl.apply(manifest)?;
-    // Both have generation 1: without this the pods count as up to date.
-    kubectl.run(["rollout", "restart", &namespace, flannel::SET])?;
-    kubectl
-        .command(["rollout", "status", &namespace, flannel::SET])
-        .limit(flannel::ROLLOUT)
-        .run()?;
-    cluster.wait_ready(flannel::NAMESPACE, flannel::LABEL)?;
+    // Both have generation 1: without the restart the pods count as up to date.
+    cluster.reinstall(manifest)?;
     expect_pods_of_the_template(cluster)
 }
 
@@ -176,6 +170,16 @@ pub(crate) fn the_test_of_the_chart_passes(cluster: &Kubernetes) -> Result<()> {
 
 pub(crate) fn pods_talk_by_our_chart(cluster: &Kubernetes) -> Result<()> {
     serves(cluster, &rendered(helm::chart(), "{}")?)
+}
+
+/// A value in the ConfigMap alone changes a checksum in the pods, which are replaced therefore.
+pub(crate) fn another_mode_by_the_chart_rolls_the_pods(cluster: &Kubernetes) -> Result<()> {
+    replace(cluster, &rendered(helm::chart(), "{}")?)?;
+    paths::the_agents_are_in_mode_fast(cluster)?;
+    cluster.roll_out(&rendered(helm::chart(), "flannel: {datapath: kernel}")?)?;
+    paths::the_agents_are_in_mode(cluster, "kernel")?;
+    replace(cluster, &flannel::manifest()?)?;
+    paths::the_agents_are_in_mode_fast(cluster)
 }
 
 /// With the device that its process needs, and no more privileges than any backend has.

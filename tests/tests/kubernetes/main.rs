@@ -11,6 +11,7 @@ mod kubectl;
 mod operator;
 mod paths;
 mod policy;
+mod schemas;
 mod services;
 mod traffic;
 
@@ -136,6 +137,10 @@ const TESTS: &[(&str, Test)] = &[
         changes::an_update_of_the_agents_loses_no_packet,
     ),
     (
+        "an_update_from_another_schema_loses_no_packet",
+        schemas::an_update_from_another_schema_loses_no_packet,
+    ),
+    (
         "an_api_server_that_is_away_costs_nothing",
         changes::an_api_server_that_is_away_costs_nothing,
     ),
@@ -152,6 +157,10 @@ const TESTS: &[(&str, Test)] = &[
         installs::the_test_of_the_chart_passes,
     ),
     ("pods_talk_by_our_chart", installs::pods_talk_by_our_chart),
+    (
+        "another_mode_by_the_chart_rolls_the_pods",
+        installs::another_mode_by_the_chart_rolls_the_pods,
+    ),
     (
         "pods_talk_by_our_chart_with_the_backend_udp",
         installs::pods_talk_by_our_chart_with_the_backend_udp,

@@ -74,10 +74,14 @@ pub(crate) fn the_agents_name_their_peers_which_answer(cluster: &Kubernetes) -> 
 }
 
 pub(crate) fn the_agents_are_in_mode_fast(cluster: &Kubernetes) -> Result<()> {
+    the_agents_are_in_mode(cluster, "fast")
+}
+
+pub(crate) fn the_agents_are_in_mode(cluster: &Kubernetes, mode: &str) -> Result<()> {
     for node in &cluster.nodes {
         let status = status(cluster, node.name())?;
         ensure!(
-            status["mode"]["effective"] == "fast",
+            status["mode"]["effective"] == mode,
             "{}: {status}",
             node.name()
         );
