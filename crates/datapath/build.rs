@@ -1,7 +1,7 @@
 //! Puts the BPF object where `object` embeds it.
 //!
-//! `FLANNEL_BPF_OBJECT` names an object that was built (`cargo xtask build` sets it, packagers may,
-//! without DWARF: it is most of the file, and the loader would read it with all its relocations).
+//! `FLANNEL_BPF_OBJECT` names an object that was built (`cargo xtask build` sets it; packagers may,
+//! without DWARF and numbers of lines, which are most of the file that the loader reads).
 //! Without it an empty file, the stub, stands in, so that check, clippy and doc work without the
 //! BPF toolchain; the loader refuses it.
 

@@ -467,7 +467,7 @@ fn build_object(workspace: &Workspace, bpf: Bpf<'_>) -> anyhow::Result<PathBuf> 
     let object = linked.with_extension("stripped");
     write_if_changed(
         &object,
-        &object::without_dwarf(&bytes).context("cannot strip the BPF object")?,
+        &object::without_debug_information(&bytes).context("cannot strip the BPF object")?,
     )?;
     println!(
         "build: {} ({:.1} s)",

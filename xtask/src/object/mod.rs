@@ -28,7 +28,7 @@ use std::fmt;
 
 use anyhow::bail;
 
-pub(crate) use self::strip::without_dwarf;
+pub(crate) use self::strip::without_debug_information;
 use self::{
     elf::Object,
     stack_depth::Chain,
