@@ -95,7 +95,7 @@ impl ClusterClient {
         to: &Container,
         command: &[&str],
         has_input: bool,
-    ) -> Result<Attachment, ExecError> {
+    ) -> Result<AttachedProcess, ExecError> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &to.namespace);
         let mut options = AttachParams::default()
             .container(&to.name)
@@ -109,32 +109,22 @@ impl ClusterClient {
             pod: to.pod.clone(),
             error: Box::new(error),
         };
-        attached.map(Attachment).map_err(refused)
-    }
-}
-
-/// The connection to a command. It closes when this is dropped, also while the command runs: the
-/// task of the client that owns it would wait for the command's next output.
-struct Attachment(AttachedProcess);
-
-impl Drop for Attachment {
-    fn drop(&mut self) {
-        self.0.abort();
+        attached.map_err(refused)
     }
 }
 
 /// Reads the output of a command by `read_stdout`, and its messages, until it ends.
 async fn result<F: Future<Output = Result<Vec<u8>, ExecError>>>(
-    mut attached: Attachment,
+    mut attached: AttachedProcess,
     name: &str,
     read_stdout: impl FnOnce(Stdout) -> F,
 ) -> Result<Executed, ExecError> {
     let pod = || name.to_owned();
     let broken = || ExecError::Broken { pod: pod() };
-    let status = attached.0.take_status().ok_or_else(broken)?;
+    let status = attached.take_status().ok_or_else(broken)?;
     let (stdout, stderr) = (
-        attached.0.stdout().ok_or_else(broken)?,
-        attached.0.stderr().ok_or_else(broken)?,
+        attached.stdout().ok_or_else(broken)?,
+        attached.stderr().ok_or_else(broken)?,
     );
     // Both at once: the connection stands still while one of them is full.
     let mut output =

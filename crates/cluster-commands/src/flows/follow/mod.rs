@@ -3,7 +3,8 @@
 //! One `flannel-agent flows list --follow --remote` runs on each node. Its events go into one
 //! bounded queue ([`node`]), which a thread empties ([`mod@print`]); events that find it full are
 //! left out and counted, so that neither a slow terminal nor a flood on one node takes memory.
-//! States of nodes go to standard error when they change.
+//! States of nodes go to standard error when they change, but those of a node that comes and goes
+//! only from time to time.
 //!
 //! Invariant: all commands on nodes end with this one, because their connections do.
 
@@ -18,7 +19,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
@@ -37,6 +38,7 @@ use tokio::{
     select,
     sync::{Notify, mpsc, watch},
     task::{JoinHandle, spawn_blocking},
+    time::{MissedTickBehavior, interval},
 };
 
 use self::{
@@ -55,6 +57,10 @@ const SILENCE: Duration = HEARTBEAT_PERIOD
     .saturating_add(Duration::from_secs(5));
 /// Between two listings of the nodes.
 const LISTING: Duration = Duration::from_secs(10);
+/// At least, between two lines about a node: one that comes and goes must not fill the terminal.
+const PAUSE: Duration = Duration::from_secs(10);
+/// Between two looks at what was not said for that reason.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Runs the command, which prints by itself.
 pub(super) async fn run(options: &ClusterFlowsOptions) -> anyhow::Result<Answer> {
@@ -65,6 +71,7 @@ pub(super) async fn run(options: &ClusterFlowsOptions) -> anyhow::Result<Answer>
         silence: SILENCE,
         listing: LISTING,
         queue: QUEUE,
+        pause: PAUSE,
     };
     let (mut follower, queue) =
         EventFollower::start(client, options.access.pods(), settings, say).await?;
@@ -92,6 +99,8 @@ struct FollowSettings {
     listing: Duration,
     /// The most events that wait to be printed.
     queue: usize,
+    /// At least, between two lines about a node.
+    pause: Duration,
 }
 
 /// The state of a node.
@@ -99,6 +108,18 @@ struct ReportedNodeState {
     last: watch::Receiver<FollowedNodeState>,
     /// The line that was said last.
     said: Option<String>,
+    /// When anything was said last.
+    said_at: Option<Instant>,
+}
+
+impl ReportedNodeState {
+    fn new(last: watch::Receiver<FollowedNodeState>) -> Self {
+        Self {
+            last,
+            said: None,
+            said_at: None,
+        }
+    }
 }
 
 /// The events of all nodes. Those that find the queue full are left out.
@@ -157,11 +178,14 @@ impl<S: FnMut(&str)> EventFollower<S> {
 
     /// Follows the nodes until the thread ends.
     async fn follow(&mut self, printed: &mut JoinHandle<anyhow::Result<()>>) -> anyhow::Result<()> {
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             select! {
                 ended = &mut *printed => return ended.context("the thread that prints has ended")?,
                 Some(listing) = self.nodes.listing() => self.take(listing),
                 () = self.changed.notified() => self.say_states(),
+                _ = looks.tick() => self.say_states(),
             }
         }
     }
@@ -220,16 +244,17 @@ impl<S: FnMut(&str)> EventFollower<S> {
                 }
                 .follow(reader)
             });
-            (ReportedNodeState { last, said: None }, task)
+            (ReportedNodeState::new(last), task)
         });
         self.say_states();
     }
 
     /// Says what has changed of the nodes.
     fn say_states(&mut self) {
+        let pause = self.settings.pause;
         for (name, state) in self.nodes.states_mut() {
             let line = remark(&state.last.borrow());
-            if line == state.said {
+            if line == state.said || state.said_at.is_some_and(|at| at.elapsed() < pause) {
                 continue;
             }
             match &line {
@@ -237,6 +262,7 @@ impl<S: FnMut(&str)> EventFollower<S> {
                 None => (self.say)(&format!("{name}: its events come again")),
             }
             state.said = line;
+            state.said_at = Some(Instant::now());
         }
     }
 

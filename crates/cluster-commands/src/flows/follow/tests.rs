@@ -74,16 +74,28 @@ async fn start(
     flags: &str,
     queue: usize,
 ) -> Followed<impl FnMut(&str)> {
+    let change = move |settings: &mut FollowSettings| settings.queue = queue;
+    start_with(answers, flags, change).await
+}
+
+/// The same, with settings that this changes: states are said at once, and a node is silent soon.
+async fn start_with(
+    answers: Vec<Option<PodAnswer>>,
+    flags: &str,
+    change: impl FnOnce(&mut FollowSettings),
+) -> Followed<impl FnMut(&str)> {
     let double = ApiDouble::with_answers(answers).await;
     let pods = agent_pods();
     let (silence, listing) = (Duration::from_secs(2), Duration::from_millis(200));
     let command = options(&format!("--follow {flags}")).follow_command();
-    let settings = FollowSettings {
+    let mut settings = FollowSettings {
         command,
         silence,
         listing,
-        queue,
+        queue: QUEUE,
+        pause: Duration::ZERO,
     };
+    change(&mut settings);
     let said = Said::default();
     let kept = said.clone();
     let say = move |line: &str| locked(&kept).push(line.to_owned());
@@ -241,6 +253,30 @@ async fn a_node_whose_stream_ends_is_named_and_asked_again() {
 }
 
 #[tokio::test]
+async fn a_node_that_comes_and_goes_is_named_once_a_while() {
+    let change = |settings: &mut FollowSettings| settings.pause = 2 * LIMIT;
+    let answers = vec![Some(lines([1], PodAnswer::Breaks))];
+    let mut followed = start_with(answers, "", change).await;
+    let lines_about = |followed: &Followed<_>| {
+        let said = locked(&followed.said);
+        said.iter().filter(|line| line.starts_with("n1")).count()
+    };
+    followed.until(|followed| lines_about(followed) == 1).await;
+    // It comes again and goes again, three times.
+    let asked = |followed: &Followed<_>| followed.double.objects().commands.len();
+    let before = asked(&followed);
+    followed
+        .until(|followed| asked(followed) >= before + 3)
+        .await;
+    assert_eq!(lines_about(&followed), 1, "{:#?}", locked(&followed.said));
+    // The state of then is said when the pause is over.
+    followed.double.objects().nodes[0].1 = Some(lines([2], PodAnswer::Hangs));
+    while followed.events(1).await != [("n1".to_owned(), 2)] {}
+    followed.follower.settings.pause = Duration::ZERO;
+    followed.until_said("n1: its events come again").await;
+}
+
+#[tokio::test]
 async fn events_that_find_the_queue_full_are_counted() {
     let mut followed = start(vec![Some(lines(1..=8, PodAnswer::Hangs))], "", 3).await;
     followed
@@ -297,7 +333,9 @@ async fn the_connections_end_with_the_command() {
         Some(lines([1], PodAnswer::Hangs)),
         Some(lines([1], PodAnswer::Hangs)),
     ];
-    let mut followed = start(answers, "", QUEUE).await;
+    // A silent one is closed too, and tried again.
+    let change = |settings: &mut FollowSettings| settings.silence = 2 * LIMIT;
+    let mut followed = start_with(answers, "", change).await;
     followed.events(2).await;
     assert_eq!(followed.double.objects().open, 2);
     let Followed {
@@ -309,9 +347,7 @@ async fn the_connections_end_with_the_command() {
             sleep(TICK).await;
         }
     };
-    timeout(Duration::from_secs(10), ended)
-        .await
-        .expect("the commands are gone");
+    timeout(LIMIT, ended).await.expect("the commands are gone");
 }
 
 #[test]
