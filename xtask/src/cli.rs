@@ -68,8 +68,8 @@ pub(crate) enum Verb {
     /// command that repeats it is printed.
     Fuzz(FuzzOptions),
     /// Run the tests that grow with time for as long as wanted (needs root): churn of leases, short
-    /// flows, idle connections, random rules and traffic in mode `fast` against mode `kernel`, and
-    /// random faults of a cluster
+    /// flows, idle connections, random rules and traffic in mode `fast` against mode `kernel`,
+    /// random changes of agents under load, and random faults of a cluster
     Soak {
         /// The duration of each test, such as `90s`, `30m` or `2h`
         #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = duration)]
@@ -167,11 +167,12 @@ impl ClusterOptions {
 }
 
 /// The tests that grow with time, by parts of their paths.
-const SOAK: [&str; 6] = [
+const SOAK: [&str; 7] = [
     "fast::churn",
     "fast::idle",
     "fast::flood",
     "fast::differential",
+    "fast::stress::chaos",
     "node::many::churn",
     "upgrade::faults",
 ];

@@ -45,11 +45,12 @@ use crate::{
 };
 
 /// Longer runs of the tests that `--all` has.
-const LONG: [(&str, &str); 6] = [
+const LONG: [(&str, &str); 7] = [
     ("FLANNEL_DIFF_MINUTES", "3"),
     ("FLANNEL_CHURN_FLOWS", "1000000"),
     ("FLANNEL_CHURN_SECONDS", "120"),
     ("FLANNEL_IDLE_SECONDS", "330"),
+    ("FLANNEL_CHAOS_SECONDS", "60"),
     ("FLANNEL_FLOOD_SECONDS", "60"),
     ("FLANNEL_FAULTS", "60"),
 ];
@@ -61,7 +62,7 @@ const MILLION_FLOWS: Duration = Duration::from_mins(6);
 const FAULT: Duration = Duration::from_secs(2);
 
 /// The variables of tests that run for this time.
-fn soak(time: Duration) -> [(&'static str, String); 6] {
+fn soak(time: Duration) -> [(&'static str, String); 7] {
     let seconds = time.as_secs();
     let flows = 1_000_000 * seconds / MILLION_FLOWS.as_secs();
     let minutes = seconds.div_ceil(60);
@@ -71,6 +72,7 @@ fn soak(time: Duration) -> [(&'static str, String); 6] {
         ("FLANNEL_CHURN_SECONDS", seconds.to_string()),
         ("FLANNEL_IDLE_SECONDS", seconds.to_string()),
         ("FLANNEL_FLOOD_SECONDS", seconds.to_string()),
+        ("FLANNEL_CHAOS_SECONDS", seconds.to_string()),
         (
             "FLANNEL_FAULTS",
             seconds.div_ceil(FAULT.as_secs()).to_string(),

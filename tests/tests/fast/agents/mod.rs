@@ -10,7 +10,7 @@ mod lowered;
 mod merged;
 mod offloads;
 mod pods;
-mod schemas;
+pub(super) mod schemas;
 mod survival;
 mod sysctls;
 mod underlay;

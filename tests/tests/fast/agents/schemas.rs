@@ -14,13 +14,13 @@ use flannel_tests::{
 
 const PPS: u32 = 20_000;
 const LIMIT: Duration = Duration::from_mins(3);
-const PINS: &str = "/sys/fs/bpf/flannel";
+pub(crate) const PINS: &str = "/sys/fs/bpf/flannel";
 
 /// An older schema, and a newer one.
 const OTHERS: [u32; 2] = [SCHEMA - 1, SCHEMA + 1];
 
 /// Ends an agent, and lets its pins be those of another schema.
-fn end_as(agent: &Agent, schema: u32) -> Result<()> {
+pub(crate) fn end_as(agent: &Agent, schema: u32) -> Result<()> {
     agent.kill9()?;
     agent
         .node()
@@ -42,7 +42,7 @@ fn wait_alone(agent: &Agent) -> Result<()> {
 }
 
 /// The same, and no pins of another schema are left.
-fn wait_taken_over(agent: &Agent) -> Result<()> {
+pub(crate) fn wait_taken_over(agent: &Agent) -> Result<()> {
     agent.wait_ready()?;
     wait_alone(agent)?;
     eventually("only this schema's pins", Duration::from_secs(20), || {

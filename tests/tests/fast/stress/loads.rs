@@ -46,9 +46,14 @@ fn serve<N>(pair: &Pair<N>, to: IpAddr) -> Result<SocketAddr> {
 
 impl Loads {
     pub(crate) fn start<N>(pair: &Pair<N>) -> Result<Self> {
+        Self::start_for(pair, Duration::from_mins(1))
+    }
+
+    /// The same, with datagrams for so long at most.
+    pub(crate) fn start_for<N>(pair: &Pair<N>, duration: Duration) -> Result<Self> {
         let load = UdpLoad {
             pps: 1_000,
-            duration: Duration::from_mins(1),
+            duration,
             payload: 64,
         };
         let (mut connections, mut streams) = (Vec::new(), Vec::new());
