@@ -68,6 +68,16 @@ impl Monitor {
         self.child.is_running()
     }
 
+    /// Stops it, as a terminal that takes no output does.
+    pub fn freeze(&self) -> Result<()> {
+        self.child.signal(Signal::SIGSTOP)
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) -> Result<()> {
+        self.child.signal(Signal::SIGCONT)
+    }
+
     /// Kills it.
     pub fn kill9(&self) -> Result<()> {
         self.child.kill9()

@@ -5,7 +5,7 @@
 //! the process, because a ring buffer gives each event to one reader; settings change only while
 //! the lease is zero.
 
-use std::fs::File;
+use std::{fs::File, time::Duration};
 
 use aya::maps::{Array, MapData, PerCpuArray, RingBuf, ring_buf::RingBufItem};
 use flannel_common::{
@@ -27,6 +27,8 @@ pub struct MonitorMaps {
     events: RingBuf<MapData>,
     /// The events that were missed before this monitor started.
     missed_before: Missed,
+    /// The renewals so far.
+    heartbeats: Heartbeats,
     events_id: u32,
     _lock: Flock<File>,
 }
@@ -57,6 +59,7 @@ impl MonitorMaps {
             events: RingBuf::try_from(from_pin(pins, EVENTS)?)
                 .map_err(DatapathError::map(EVENTS))?,
             missed_before: Missed::default(),
+            heartbeats: Heartbeats::default(),
             events_id: events_id(pins)?,
             _lock: lock,
         };
@@ -83,9 +86,17 @@ impl MonitorMaps {
 
     /// The monitor is alive.
     pub fn renew(&mut self) -> Result<(), DatapathError> {
+        let now = clock::now_ns();
+        self.heartbeats.beat(now);
         self.lease
-            .set(ONLY, clock::now_ns() + LEASE_NS, 0)
+            .set(ONLY, now + LEASE_NS, 0)
             .map_err(DatapathError::map(MONITOR_DEADLINE))
+    }
+
+    /// Returns for how long the programs have reported nothing, because no renewal came in time:
+    /// the process stood still, or what it writes to did not take it.
+    pub fn paused(&self) -> Duration {
+        self.heartbeats.paused(clock::now_ns())
     }
 
     /// The next event with the bytes of its packet, if there is one.
@@ -134,6 +145,34 @@ impl Drop for MonitorMaps {
     }
 }
 
+/// The renewals of a lease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Heartbeats {
+    /// The last; 0 before the first.
+    last_ns: u64,
+    /// The time between the ends of leases and the renewals after them.
+    paused_ns: u64,
+}
+
+impl Heartbeats {
+    fn beat(&mut self, now_ns: u64) {
+        self.paused_ns += self.overdue(now_ns);
+        self.last_ns = now_ns;
+    }
+
+    fn paused(&self, now_ns: u64) -> Duration {
+        Duration::from_nanos(self.paused_ns + self.overdue(now_ns))
+    }
+
+    /// The time since the end of the lease.
+    const fn overdue(&self, now_ns: u64) -> u64 {
+        match self.last_ns {
+            0 => 0,
+            last => now_ns.saturating_sub(last + LEASE_NS),
+        }
+    }
+}
+
 fn lock(pins: &PinRoot) -> Result<Flock<File>, DatapathError> {
     let path = pins.maps();
     let failed = |source| DatapathError::PinDirectory {
@@ -156,4 +195,24 @@ fn events_id(pins: &PinRoot) -> Result<u32, DatapathError> {
         .and_then(|map| map.info())
         .map(|info| info.id());
     id.map_err(|source| DatapathError::OpenPin { path, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_without_a_lease_is_added_up() {
+        let mut heartbeats = Heartbeats::default();
+        assert_eq!(heartbeats.paused(LEASE_NS * 9), Duration::ZERO, "not begun");
+        heartbeats.beat(LEASE_NS * 10);
+        heartbeats.beat(LEASE_NS * 11);
+        assert_eq!(heartbeats.paused(LEASE_NS * 12), Duration::ZERO, "in time");
+        heartbeats.beat(LEASE_NS * 14);
+        assert_eq!(
+            heartbeats.paused(LEASE_NS * 16),
+            Duration::from_nanos(LEASE_NS * 3),
+            "two before the last renewal, and one since its lease has ended"
+        );
+    }
 }

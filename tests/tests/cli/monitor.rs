@@ -231,6 +231,30 @@ fn ends_as_requested(pair: &Pair) -> Result<()> {
     first.interrupt().map(drop)
 }
 
+/// Waits until the programs report no packets any more.
+fn wait_unreported(pair: &Pair) -> Result<()> {
+    eventually("the end of sampling", Duration::from_secs(10), || {
+        pings(pair, 64)?;
+        let lease = monitor_lease(pair.sender.node())?;
+        ensure!(lease == 0, "the programs go on reporting");
+        Ok(())
+    })
+}
+
+/// A monitor that stood still says for how long it was shown nothing.
+fn says_that_it_stood_still(pair: &Pair) -> Result<()> {
+    let monitor = pair.sender.monitor(&["-o", "json"])?;
+    monitor.freeze()?;
+    wait_unreported(pair)?;
+    monitor.thaw()?;
+    let said = monitor.interrupt()?;
+    ensure!(
+        said.contains("; none was reported for ") && said.contains("stood still"),
+        "{said}"
+    );
+    Ok(())
+}
+
 /// A monitor that is killed cannot say goodbye; the programs notice. And another finds its place
 /// free.
 fn leaves_nothing_behind(pair: &Pair) -> Result<()> {
@@ -238,11 +262,7 @@ fn leaves_nothing_behind(pair: &Pair) -> Result<()> {
     let killed = pair.sender.monitor(&["-o", "json"])?;
     killed.kill9()?;
     ensure!(monitor_lease(node)? != 0, "it was not told of anything");
-    eventually("the end of sampling", Duration::from_secs(10), || {
-        pings(pair, 64)?;
-        ensure!(monitor_lease(node)? == 0, "the programs go on telling");
-        Ok(())
-    })?;
+    wait_unreported(pair)?;
     pair.sender.kill9()?;
     let without_agent = pair.sender.monitor(&["--count=1", "-o", "json"])?;
     pings(pair, 64)?;
@@ -262,6 +282,7 @@ fn in_mode_encap() -> Result<()> {
     shows_pings(&pair).context("shows pings")?;
     captures_for_tcpdump(&pair).context("captures for tcpdump")?;
     ends_as_requested(&pair).context("ends as told")?;
+    says_that_it_stood_still(&pair).context("says that it stood still")?;
     leaves_nothing_behind(&pair).context("leaves nothing behind")
 }
 

@@ -41,6 +41,8 @@ pub struct Polled {
     /// Packets that the programs did not report: they came faster than the rate, or found the
     /// buffer full.
     pub missed: u64,
+    /// For how long the programs did not report packets, because the source was not read.
+    pub paused: Duration,
 }
 
 /// Reads both sources.
@@ -51,6 +53,7 @@ pub struct FlowSource {
     drops: Option<DropReporter>,
     renewed: Option<Instant>,
     missed: u64,
+    paused: Duration,
     packets: PacketEvents,
     table: TableEvents,
     table_read: Option<Instant>,
@@ -70,6 +73,7 @@ impl FlowSource {
             drops: None,
             renewed: None,
             missed: 0,
+            paused: Duration::ZERO,
             packets: PacketEvents::default(),
             table: TableEvents::new(options.with_ends),
             table_read: None,
@@ -146,7 +150,7 @@ impl FlowSource {
             rate: self.options.rate,
             snaplen: 0,
         })?;
-        self.missed = 0;
+        (self.missed, self.paused) = (0, Duration::ZERO);
         self.monitor = Some(monitor);
         (self.drops, self.drop_problem) = match DropReporter::attach(&self.pins) {
             Ok(drops) => (Some(drops), None),
@@ -173,6 +177,9 @@ impl FlowSource {
             polled.missed = missed.wrapping_sub(self.missed);
             self.missed = missed;
         }
+        let paused = monitor.paused();
+        polled.paused = paused.saturating_sub(self.paused);
+        self.paused = paused;
     }
 
     fn read_table(&mut self, polled: &mut Polled, now: Instant) -> Result<(), DatapathError> {

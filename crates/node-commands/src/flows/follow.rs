@@ -24,7 +24,7 @@ use super::{
     remote::{self, RemoteLine},
     rows::FlowEventRow,
 };
-use crate::top::print::is_read;
+use crate::{monitor::without_reports, top::print::is_read};
 
 /// Between two looks into the ring buffer.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -52,6 +52,7 @@ pub(super) async fn run(options: &FlowListOptions, pins: PinRoot) -> anyhow::Res
         waiting: Waiting::default(),
         shown: 0,
         missed: 0,
+        paused: Duration::ZERO,
         problem: None,
         heartbeat: None,
     };
@@ -61,8 +62,10 @@ pub(super) async fn run(options: &FlowListOptions, pins: PinRoot) -> anyhow::Res
         () = remote::end(), if options.remote => Ok(()),
     };
     say(&format!(
-        "{} events shown; {} packets came faster than --rate, or found the buffer full",
-        follower.shown, follower.missed
+        "{} events shown; {} packets came faster than --rate, or found the buffer full{}",
+        follower.shown,
+        follower.missed,
+        without_reports(follower.paused)
     ));
     ended.map(|()| String::new())
 }
@@ -75,6 +78,7 @@ struct Follower<'a> {
     waiting: Waiting,
     shown: u64,
     missed: u64,
+    paused: Duration,
     problem: Option<String>,
     heartbeat: Option<Instant>,
 }
@@ -94,6 +98,7 @@ impl Follower<'_> {
             };
             self.report_problem();
             self.missed += polled.missed;
+            self.paused += polled.paused;
             let now = Instant::now();
             self.waiting.extend(polled.events, now);
             if !self.show_heartbeat(now)? || !self.show(now).await? {

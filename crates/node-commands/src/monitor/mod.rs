@@ -59,7 +59,8 @@ pub async fn run(options: &MonitorOptions) -> anyhow::Result<String> {
         Err(error) if is_broken_pipe(&error) => {}
         ended => ended?,
     }
-    print(&summary(watch.shown, watch.maps.missed()?, options));
+    let summary = summary(watch.shown, watch.maps.missed()?, options);
+    print(&(summary + &without_reports(watch.maps.paused())));
     Ok(String::new())
 }
 
@@ -151,4 +152,31 @@ fn summary(shown: u64, missed: Missed, options: &MonitorOptions) -> String {
         "{shown} packets shown; {limited} more came faster than {rate} a second (--rate), {lost} \
          found the buffer full"
     )
+}
+
+/// The end of a summary, if the programs did not report packets for a time; empty otherwise.
+pub(crate) fn without_reports(paused: Duration) -> String {
+    if paused.is_zero() {
+        return String::new();
+    }
+    format!(
+        "; none was reported for {:.1} s, because this command stood still: its output was not \
+         taken, or the node is overloaded",
+        paused.as_secs_f64()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_without_reports_is_told() {
+        assert_eq!(without_reports(Duration::ZERO), "");
+        let text = without_reports(Duration::from_millis(2_340));
+        assert!(
+            text.starts_with("; none was reported for 2.3 s, because"),
+            "{text}"
+        );
+    }
 }
