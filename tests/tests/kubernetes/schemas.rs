@@ -31,10 +31,14 @@ fn from_another_schema(schema: u32) -> Result<String> {
     Ok(manifest.replace(AGENT, &format!("{container}{AGENT}")))
 }
 
-/// The directory of each schema that has pins on a node.
-fn pins(cluster: &Kubernetes, node: &str) -> Result<String> {
-    let dirs = cluster.node(node)?.run(["ls", PINS])?.stdout;
-    Ok(dirs.split_whitespace().collect::<Vec<_>>().join(" "))
+/// The directory of each schema that has pins on a node. At the root of a bpf filesystem there are
+/// files of the kernel, too.
+fn pins(cluster: &Kubernetes, node: &str) -> Result<Vec<String>> {
+    let files = cluster.node(node)?.run(["ls", PINS])?.stdout;
+    let schemas = files
+        .split_whitespace()
+        .filter(|name| name.starts_with('v'));
+    Ok(schemas.map(str::to_owned).collect())
 }
 
 /// Every agent replaced programs of another version, and only its own pins are left.
@@ -53,7 +57,7 @@ fn expect_taken_over(cluster: &Kubernetes) -> Result<()> {
     }
     for node in &cluster.nodes {
         let pins = pins(cluster, node.name())?;
-        ensure!(pins == format!("v{SCHEMA}"), "{}: {pins}", node.name());
+        ensure!(pins == [format!("v{SCHEMA}")], "{}: {pins:?}", node.name());
     }
     paths::the_agents_are_in_mode_fast(cluster)
 }
