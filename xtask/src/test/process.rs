@@ -19,7 +19,7 @@ use super::{
 use crate::{lab::process_time, workspace::Workspace};
 
 /// The time after which a test is ended: its own deadlines are shorter by far.
-pub(super) const DEADLINE: Duration = Duration::from_mins(20);
+pub(super) const DEADLINE: Duration = Duration::from_mins(40);
 /// The lines of a file that a failed test left, such as the log of an agent.
 const TAIL: usize = 25;
 

@@ -109,15 +109,14 @@ fn round_on_both(pair: &Pair, random: &mut StdRng) -> Result<()> {
     let loads = Loads::start_for(pair, ROUND)?;
     let on_both = &loads;
     thread::scope(|scope| {
-        [&pair.sender, &pair.receiver]
+        let nodes = [&pair.sender, &pair.receiver]
             .map(|agent| (agent, StdRng::seed_from_u64(random.random())))
-            .map(|(agent, random)| scope.spawn(move || round(agent, on_both, random)))
-            .into_iter()
-            .map(|node| {
-                node.join()
-                    .map_err(|_| anyhow!("a node's thread panicked"))?
-            })
-            .collect::<Result<()>>()
+            .map(|(agent, random)| scope.spawn(move || round(agent, on_both, random)));
+        for node in nodes {
+            node.join()
+                .map_err(|panic| anyhow!("a node's thread panicked: {panic:?}"))??;
+        }
+        anyhow::Ok(())
     })?;
     pair.wait_replayed(1_000)?;
     loads.expect_complete()
