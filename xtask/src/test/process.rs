@@ -19,7 +19,7 @@ use super::{
 use crate::{lab::process_time, workspace::Workspace};
 
 /// The time after which a test is ended: its own deadlines are shorter by far.
-pub(super) const DEADLINE: Duration = Duration::from_mins(40);
+pub(super) const DEADLINE: Duration = Duration::from_mins(20);
 /// The lines of a file that a failed test left, such as the log of an agent.
 const TAIL: usize = 25;
 
@@ -119,12 +119,12 @@ impl Surroundings {
         more: &[(String, OsString)],
         mut take: impl FnMut(&str),
     ) -> anyhow::Result<(Option<String>, Duration)> {
-        let (started, deadline) = (Instant::now(), self.deadline);
+        let mut limit = TestLimit::new(self.deadline, Instant::now());
         let (output, writer) = io::pipe().context("cannot make a pipe")?;
         let mut child = self.command(workspace, &tests, more, writer)?;
-        let ending = lines::follow_output(&child, output, Some(deadline), |line| {
+        let ending = lines::follow_output(&child, output, Some(self.deadline), |line| {
             take(line);
-            Some(deadline.saturating_sub(started.elapsed()))
+            Some(limit.left(line, Instant::now()))
         });
         if !matches!(ending, Ok(Ending::Ended)) {
             // One that has ended is as good.
@@ -133,7 +133,10 @@ impl Surroundings {
         let cpu = process_time::of_ended(&child);
         let status = child.wait().context("cannot wait for a test")?;
         let ended = match ending? {
-            Ending::Silent(_) => Some(format!("ended after its limit of {} s", deadline.as_secs())),
+            Ending::Silent(_) => {
+                let limit = self.deadline.as_secs();
+                Some(format!("ended after its limit of {limit} s"))
+            }
             Ending::Ended if matches!(status.code(), Some(0 | FAILED)) => None,
             Ending::Ended => Some(format!("the process ended with {status}")),
         };
@@ -223,6 +226,28 @@ fn left(dir: &Path) -> Vec<String> {
     files.into_iter().flat_map(tail).collect()
 }
 
+/// The time that is left of a test. The next test of the same process has all of it again.
+#[derive(Debug)]
+struct TestLimit {
+    limit: Duration,
+    since: Instant,
+}
+
+impl TestLimit {
+    const fn new(limit: Duration, now: Instant) -> Self {
+        Self { limit, since: now }
+    }
+
+    /// Takes a line of the process. The harness writes one that names each test.
+    fn left(&mut self, line: &str, now: Instant) -> Duration {
+        if line.starts_with("test ") && line.contains(" ... ") {
+            self.since = now;
+        }
+        self.limit
+            .saturating_sub(now.saturating_duration_since(self.since))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,6 +306,22 @@ mod tests {
             shown.contains("the end of agent.log") && shown.contains("    no lease"),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn each_test_of_a_process_has_the_whole_limit() {
+        let second = Duration::from_secs(1);
+        let start = Instant::now();
+        let mut limit = TestLimit::new(10 * second, start);
+        let mut left = |line, after: u32| limit.left(line, start + after * second);
+        assert_eq!(left("running 2 tests", 1), 9 * second);
+        assert_eq!(left("test a::b ... ok", 8), 10 * second);
+        assert_eq!(left("test result of mine", 10), 8 * second);
+        assert_eq!(
+            left("test a::c   ... the first line of its output", 12),
+            10 * second
+        );
+        assert_eq!(left("another line", 23), Duration::ZERO);
     }
 
     #[test]
