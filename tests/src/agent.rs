@@ -19,6 +19,7 @@ use crate::{
     ChildGuard, Confinement, Node, Output, Pod, eventually,
     lab_record::stat_field,
     load::{UdpLoad, UdpRun},
+    pins,
 };
 
 /// To lease a subnet and load all programs, on a machine that is busy with something else.
@@ -96,7 +97,7 @@ impl AgentOptions {
             confinement: Some(Confinement::of_the_manifest()?),
             environment: Vec::new(),
             state_dir: "/run/flannel".to_owned(),
-            pin_root: "/sys/fs/bpf/flannel".to_owned(),
+            pin_root: pins::ROOT.to_owned(),
         })
     }
 

@@ -59,6 +59,7 @@ pub mod subnet_env;
 pub mod suspended;
 pub mod topology;
 pub mod tunnel_state;
+pub mod variable;
 pub mod wait;
 pub mod wire;
 pub mod xdp;

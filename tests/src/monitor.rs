@@ -69,12 +69,12 @@ impl Monitor {
     }
 
     /// Stops it, as a terminal that takes no output does.
-    pub fn freeze(&self) -> Result<()> {
+    pub fn pause(&self) -> Result<()> {
         self.child.signal(Signal::SIGSTOP)
     }
 
     /// Lets it go on.
-    pub fn thaw(&self) -> Result<()> {
+    pub fn resume(&self) -> Result<()> {
         self.child.signal(Signal::SIGCONT)
     }
 

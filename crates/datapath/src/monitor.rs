@@ -27,8 +27,7 @@ pub struct MonitorMaps {
     events: RingBuf<MapData>,
     /// The events that were missed before this monitor started.
     missed_before: Missed,
-    /// The renewals so far.
-    heartbeats: Heartbeats,
+    renewals: Renewals,
     events_id: u32,
     _lock: Flock<File>,
 }
@@ -59,7 +58,7 @@ impl MonitorMaps {
             events: RingBuf::try_from(from_pin(pins, EVENTS)?)
                 .map_err(DatapathError::map(EVENTS))?,
             missed_before: Missed::default(),
-            heartbeats: Heartbeats::default(),
+            renewals: Renewals::default(),
             events_id: events_id(pins)?,
             _lock: lock,
         };
@@ -87,7 +86,7 @@ impl MonitorMaps {
     /// The monitor is alive.
     pub fn renew(&mut self) -> Result<(), DatapathError> {
         let now = clock::now_ns();
-        self.heartbeats.beat(now);
+        self.renewals.renew(now);
         self.lease
             .set(ONLY, now + LEASE_NS, 0)
             .map_err(DatapathError::map(MONITOR_DEADLINE))
@@ -96,7 +95,7 @@ impl MonitorMaps {
     /// Returns for how long the programs have reported nothing, because no renewal came in time:
     /// the process stood still, or what it writes to did not take it.
     pub fn paused(&self) -> Duration {
-        self.heartbeats.paused(clock::now_ns())
+        self.renewals.paused(clock::now_ns())
     }
 
     /// The next event with the bytes of its packet, if there is one.
@@ -147,17 +146,16 @@ impl Drop for MonitorMaps {
 
 /// The renewals of a lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Heartbeats {
-    /// The last; 0 before the first.
-    last_ns: u64,
+struct Renewals {
+    last_ns: Option<u64>,
     /// The time between the ends of leases and the renewals after them.
     paused_ns: u64,
 }
 
-impl Heartbeats {
-    fn beat(&mut self, now_ns: u64) {
+impl Renewals {
+    fn renew(&mut self, now_ns: u64) {
         self.paused_ns += self.overdue(now_ns);
-        self.last_ns = now_ns;
+        self.last_ns = Some(now_ns);
     }
 
     fn paused(&self, now_ns: u64) -> Duration {
@@ -165,11 +163,9 @@ impl Heartbeats {
     }
 
     /// The time since the end of the lease.
-    const fn overdue(&self, now_ns: u64) -> u64 {
-        match self.last_ns {
-            0 => 0,
-            last => now_ns.saturating_sub(last + LEASE_NS),
-        }
+    fn overdue(&self, now_ns: u64) -> u64 {
+        self.last_ns
+            .map_or(0, |last| now_ns.saturating_sub(last + LEASE_NS))
     }
 }
 
@@ -203,14 +199,14 @@ mod tests {
 
     #[test]
     fn the_time_without_a_lease_is_added_up() {
-        let mut heartbeats = Heartbeats::default();
-        assert_eq!(heartbeats.paused(LEASE_NS * 9), Duration::ZERO, "not begun");
-        heartbeats.beat(LEASE_NS * 10);
-        heartbeats.beat(LEASE_NS * 11);
-        assert_eq!(heartbeats.paused(LEASE_NS * 12), Duration::ZERO, "in time");
-        heartbeats.beat(LEASE_NS * 14);
+        let mut renewals = Renewals::default();
+        assert_eq!(renewals.paused(LEASE_NS * 9), Duration::ZERO, "not begun");
+        renewals.renew(LEASE_NS * 10);
+        renewals.renew(LEASE_NS * 11);
+        assert_eq!(renewals.paused(LEASE_NS * 12), Duration::ZERO, "in time");
+        renewals.renew(LEASE_NS * 14);
         assert_eq!(
-            heartbeats.paused(LEASE_NS * 16),
+            renewals.paused(LEASE_NS * 16),
             Duration::from_nanos(LEASE_NS * 3),
             "two before the last renewal, and one since its lease has ended"
         );

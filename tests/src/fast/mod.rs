@@ -14,7 +14,10 @@ use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_common::{program::Program, reason::Reason};
-use flannel_datapath::{PinRoot, maps::StatsMap};
+use flannel_datapath::{
+    PinRoot,
+    maps::{ModeMap, StatsMap},
+};
 use serde_json::Value;
 
 use crate::{
@@ -35,6 +38,13 @@ impl Agent {
             .iter()
             .map(|program| self.counted(program.name(), Reason::Replayed.name()))
             .sum()
+    }
+
+    /// Begins so many generations: each makes all flows be observed again.
+    pub fn begin_generations(&self, number: u32) -> Result<()> {
+        let open = || ModeMap::open(&PinRoot::new(ROOT.as_ref()));
+        let mut mode = self.node().enter(open)??;
+        (0..number).try_for_each(|_| Ok(mode.bump()?))
     }
 
     /// Returns the entry of `status` for a pod of this node in mode `fast`.

@@ -5,6 +5,7 @@ use std::{fs, path::Path, time::Duration};
 use anyhow::{Context as _, Result};
 
 use super::{Kubernetes, items};
+use crate::host::HostCommand;
 
 /// The namespace of our pods.
 pub const NAMESPACE: &str = "kube-flannel";
@@ -44,26 +45,18 @@ impl Kubernetes {
 
     /// Starts every agent again, one after the other.
     pub fn restart(&self) -> Result<()> {
-        self.kubectl().run([
-            "rollout",
-            "restart",
-            &format!("--namespace={NAMESPACE}"),
-            SET,
-        ])?;
+        self.rollout("restart").run()?;
         self.wait_rolled_out()
     }
 
     fn wait_rolled_out(&self) -> Result<()> {
-        self.kubectl()
-            .command([
-                "rollout",
-                "status",
-                &format!("--namespace={NAMESPACE}"),
-                SET,
-            ])
-            .limit(ROLLOUT)
-            .run()?;
+        self.rollout("status").limit(ROLLOUT).run()?;
         self.wait_ready(NAMESPACE, LABEL)
+    }
+
+    fn rollout(&self, verb: &str) -> HostCommand {
+        let namespace = format!("--namespace={NAMESPACE}");
+        self.kubectl().command(["rollout", verb, &namespace, SET])
     }
 
     /// Puts every agent in a mode.

@@ -244,9 +244,9 @@ fn wait_unreported(pair: &Pair) -> Result<()> {
 /// A monitor that stood still says for how long it was shown nothing.
 fn says_that_it_stood_still(pair: &Pair) -> Result<()> {
     let monitor = pair.sender.monitor(&["-o", "json"])?;
-    monitor.freeze()?;
+    monitor.pause()?;
     wait_unreported(pair)?;
-    monitor.thaw()?;
+    monitor.resume()?;
     let said = monitor.interrupt()?;
     ensure!(
         said.contains("; none was reported for ") && said.contains("stood still"),

@@ -5,7 +5,7 @@
 //! (default 100,000) chooses how many; an hour takes some ten million.
 
 use std::{
-    env, fs,
+    fs,
     path::Path,
     time::{Duration, Instant},
 };
@@ -23,6 +23,7 @@ use flannel_tests::{
     fast::fast_pair,
     load::short_flows::{Round, round},
     pins,
+    variable::number,
 };
 
 const DEFAULT_FLOWS: u64 = 100_000;
@@ -160,13 +161,6 @@ fn map_memory(node: &Host) -> Result<u64> {
     })?
 }
 
-fn wanted() -> Result<u64> {
-    let name = "FLANNEL_CHURN_FLOWS";
-    env::var(name).map_or(Ok(DEFAULT_FLOWS), |text| {
-        text.parse().with_context(|| format!("{name}={text}"))
-    })
-}
-
 /// Conntrack holds a flow for a while after its last packet; with the usual two minutes its table
 /// would be the bound.
 fn forget_soon(pair: &Pair) -> Result<()> {
@@ -188,7 +182,10 @@ fn flows_without_end_leave_nothing_behind() -> Result<()> {
     round(&pair.near, &pair.far, ROUND)?;
     let nodes = [Watched::new(&pair.sender)?, Watched::new(&pair.receiver)?];
     let start = [nodes[0].held()?, nodes[1].held()?];
-    let rounds = wanted()?.div_ceil(FLOWS_OF_A_ROUND).max(4);
+    let rounds = number("FLANNEL_CHURN_FLOWS")?
+        .unwrap_or(DEFAULT_FLOWS)
+        .div_ceil(FLOWS_OF_A_ROUND)
+        .max(4);
     let began = Instant::now();
     let (mut quarter, mut now) = ([0; 2], start.clone());
     for number in 1..=rounds {

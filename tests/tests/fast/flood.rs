@@ -4,7 +4,7 @@
 //! `FLANNEL_FLOOD_SECONDS` (default 3) chooses how long each lasts.
 
 use std::{
-    array, env,
+    array,
     net::{SocketAddr, TcpListener},
     os::fd::AsRawFd as _,
     panic::resume_unwind,
@@ -24,6 +24,7 @@ use flannel_tests::{
     load::rr::Protocol,
     packet::Packet,
     service_rules::{Backend, Service, ServiceRules},
+    variable::number,
 };
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, sendto, socket,
@@ -210,11 +211,8 @@ fn settled_talks(lab: &FastLab) -> Result<Vec<Conversation>> {
 }
 
 fn length() -> Result<Duration> {
-    let name = "FLANNEL_FLOOD_SECONDS";
-    let seconds = env::var(name).map_or(Ok(DEFAULT_SECONDS), |text| {
-        text.parse().with_context(|| name.to_owned())
-    });
-    Ok(Duration::from_secs(seconds?))
+    let seconds = number("FLANNEL_FLOOD_SECONDS")?;
+    Ok(Duration::from_secs(seconds.unwrap_or(DEFAULT_SECONDS)))
 }
 
 /// A flood changes nothing for connections of others.

@@ -6,7 +6,6 @@
 //! s after which conntrack forgets data that is not acknowledged.
 
 use std::{
-    env,
     net::{SocketAddr, TcpListener},
     thread,
     time::{Duration, Instant},
@@ -19,6 +18,7 @@ use flannel_tests::{
     load::{datagrams::Datagrams, rr::Protocol},
     no_agent::Talk,
     service_rules::{Backend, Service, ServiceRules},
+    variable::number,
     wait::patient,
 };
 
@@ -146,17 +146,9 @@ fn conntrack_keeps_replayed_connections_as_long_as_others() -> Result<()> {
     Ok(())
 }
 
-fn asked_silence() -> Result<Option<u64>> {
-    let name = "FLANNEL_IDLE_SECONDS";
-    env::var(name)
-        .ok()
-        .map(|text| text.parse().context(name))
-        .transpose()
-}
-
 /// Connections, silence, and a word on each: how it went, and how often so.
 fn one_word_after_silence(lab: &IdleLab, mode: &str) -> Result<()> {
-    let asked = asked_silence()?;
+    let asked: Option<u64> = number("FLANNEL_IDLE_SECONDS")?;
     let seconds = asked.unwrap_or(SHORT.1);
     if asked.is_none() {
         for agent in lab.agents() {

@@ -5,7 +5,7 @@
 //! The packets are made to be taken for one another: many flows from every CPU through many
 //! Services, alike but for addresses and ports.
 
-use std::{env, fs, net::SocketAddr, time::Duration};
+use std::{fs, net::SocketAddr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_common::{program::Program, reason::Reason};
@@ -16,6 +16,7 @@ use flannel_tests::{
     load::{equal::flood, nfqueue::Answers, rr::Protocol},
     no_agent::BarePair,
     service_rules::{Backend, Service, ServiceRules},
+    variable::number,
 };
 
 /// Services, each of one backend.
@@ -26,11 +27,8 @@ const SECONDS: u64 = 1;
 const LEARNED: usize = 50;
 
 fn length() -> Result<Duration> {
-    let seconds = match env::var("FLANNEL_FLOOD_SECONDS") {
-        Ok(text) => text.parse().context("FLANNEL_FLOOD_SECONDS")?,
-        Err(_) => SECONDS,
-    };
-    Ok(Duration::from_secs(seconds))
+    let seconds = number("FLANNEL_FLOOD_SECONDS")?;
+    Ok(Duration::from_secs(seconds.unwrap_or(SECONDS)))
 }
 
 /// Installs Services that lead to the pods, and returns their addresses.

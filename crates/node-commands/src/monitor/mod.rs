@@ -59,8 +59,7 @@ pub async fn run(options: &MonitorOptions) -> anyhow::Result<String> {
         Err(error) if is_broken_pipe(&error) => {}
         ended => ended?,
     }
-    let summary = summary(watch.shown, watch.maps.missed()?, options);
-    print(&(summary + &without_reports(watch.maps.paused())));
+    print(&watch.summary()?);
     Ok(String::new())
 }
 
@@ -131,6 +130,17 @@ impl Watch<'_> {
         self.sink.flush()?;
         Ok(false)
     }
+
+    fn summary(&self) -> anyhow::Result<String> {
+        let Missed { limited, lost } = self.maps.missed()?;
+        Ok(format!(
+            "{} packets shown; {limited} more came faster than {} a second (--rate), {lost} found \
+             the buffer full{}",
+            self.shown,
+            self.options.wanted().rate,
+            without_reports(self.maps.paused())
+        ))
+    }
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -143,15 +153,6 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 fn print(line: &str) {
     // A closed standard error must not make the command fail.
     drop(writeln!(io::stderr(), "{line}"));
-}
-
-fn summary(shown: u64, missed: Missed, options: &MonitorOptions) -> String {
-    let Missed { limited, lost } = missed;
-    let rate = options.wanted().rate;
-    format!(
-        "{shown} packets shown; {limited} more came faster than {rate} a second (--rate), {lost} \
-         found the buffer full"
-    )
 }
 
 /// The end of a summary, if the programs did not report packets for a time; empty otherwise.
@@ -171,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_without_reports_is_told() {
+    fn a_time_without_reports_is_printed() {
         assert_eq!(without_reports(Duration::ZERO), "");
         let text = without_reports(Duration::from_millis(2_340));
         assert!(

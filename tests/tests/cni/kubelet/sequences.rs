@@ -4,12 +4,13 @@
 //!
 //! `FLANNEL_CNI_SEED` repeats one sequence; a failure names its seed.
 
-use std::{collections::BTreeMap, env, fs, time::Duration};
+use std::{collections::BTreeMap, fs, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     cni::{List, Recorder, STATE, Sandbox, V4},
     eventually,
+    variable::number,
 };
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde_json::{Value, json};
@@ -280,9 +281,9 @@ fn no_sequence_harms_a_pod_that_runs_or_leaves_an_address() -> Result<()> {
     drop(Recorder::new(&world.runtime)?);
     let list = List::new(&world.runtime, "1.0.0", json!([{ "type": "flannel" }]))?;
     let world = World { list, ..world };
-    let seeds: Vec<u64> = match env::var("FLANNEL_CNI_SEED") {
-        Ok(seed) => vec![seed.parse().context("FLANNEL_CNI_SEED")?],
-        Err(_) => SEEDS.chain([rand::random()]).collect(),
+    let seeds: Vec<u64> = match number("FLANNEL_CNI_SEED")? {
+        Some(seed) => vec![seed],
+        None => SEEDS.chain([rand::random()]).collect(),
     };
     for seed in seeds {
         run(&world, seed).with_context(|| format!("FLANNEL_CNI_SEED={seed}"))?;

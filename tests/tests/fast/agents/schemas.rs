@@ -10,11 +10,11 @@ use anyhow::{Result, ensure};
 use flannel_common::SCHEMA;
 use flannel_tests::{
     Agent, AgentOptions, Pair, TwoNodes, cluster::VXLAN, eventually, fast::fast_pair, hooks,
+    pins::ROOT,
 };
 
 const PPS: u32 = 20_000;
 const LIMIT: Duration = Duration::from_mins(3);
-pub(crate) const PINS: &str = "/sys/fs/bpf/flannel";
 
 /// An older schema, and a newer one.
 const OTHERS: [u32; 2] = [SCHEMA - 1, SCHEMA + 1];
@@ -24,7 +24,7 @@ pub(crate) fn end_as(agent: &Agent, schema: u32) -> Result<()> {
     agent.kill9()?;
     agent
         .node()
-        .sh(&format!("mv {PINS}/v{SCHEMA} {PINS}/v{schema}"))?;
+        .sh(&format!("mv {ROOT}/v{SCHEMA} {ROOT}/v{schema}"))?;
     Ok(())
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn wait_taken_over(agent: &Agent) -> Result<()> {
     agent.wait_ready()?;
     wait_alone(agent)?;
     eventually("only this schema's pins", Duration::from_secs(20), || {
-        let dirs = agent.node().sh(&format!("ls {PINS}"))?.stdout;
+        let dirs = agent.node().sh(&format!("ls {ROOT}"))?.stdout;
         ensure!(dirs.trim() == format!("v{SCHEMA}"), "{dirs}");
         Ok(())
     })
@@ -61,7 +61,7 @@ fn taken_over(name: &str, flags: &[&str]) -> Result<()> {
             end_as(agent, other)?;
             let said = agent.cli_any(&["maps", "dump", "peers"])?.stderr;
             let expected =
-                format!("the pins in {PINS}/v{other} were made by another version of the agent");
+                format!("the pins in {ROOT}/v{other} were made by another version of the agent");
             ensure!(said.contains(&expected), "{said}");
             agent.restart()?;
             wait_taken_over(agent)?;

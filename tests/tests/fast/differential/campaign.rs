@@ -8,12 +8,15 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::differential::{
-    compare::{Aspect, Difference, Signature, differences},
-    generate,
-    random::Random,
-    scenario::Scenario,
-    shrink::shrink,
+use flannel_tests::{
+    differential::{
+        compare::{Aspect, Difference, Signature, differences},
+        generate,
+        random::Random,
+        scenario::Scenario,
+        shrink::shrink,
+    },
+    variable::number,
 };
 
 use super::{
@@ -102,8 +105,7 @@ fn plan() -> Result<(Box<dyn Iterator<Item = u64>>, Duration)> {
             .context("FLANNEL_DIFF_SEED")?;
         return Ok((Box::new(std::iter::once(seed)), BUDGET));
     }
-    if let Ok(minutes) = env::var("FLANNEL_DIFF_MINUTES") {
-        let minutes: u64 = minutes.parse().context("FLANNEL_DIFF_MINUTES")?;
+    if let Some(minutes) = number::<u64>("FLANNEL_DIFF_MINUTES")? {
         let mut random = Random::new(rand::random());
         return Ok((
             Box::new(std::iter::repeat_with(move || random.next())),

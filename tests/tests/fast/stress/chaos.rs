@@ -5,14 +5,13 @@
 //! to go on with further rounds, `FLANNEL_CHAOS_SEED` which orders are drawn.
 
 use std::{
-    env, thread,
+    thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, anyhow};
 use flannel_common::SCHEMA;
-use flannel_datapath::{PinRoot, maps::ModeMap};
-use flannel_tests::{Agent, Pair, fast::fast_pair_of, topology::Stack};
+use flannel_tests::{Agent, Pair, fast::fast_pair_of, topology::Stack, variable::number};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng, seq::SliceRandom as _};
 
 use super::loads::Loads;
@@ -77,16 +76,12 @@ impl Change {
             }
             Self::Rules => agent.node().run(["sh", "-c", STORM]).map(drop),
             Self::Flush => agent.cli(&["flows", "flush"]).map(drop),
-            Self::Generations => {
-                let open = || ModeMap::open(&PinRoot::new(schemas::PINS.as_ref()));
-                let mut mode = agent.node().enter(open)??;
-                (0..200).try_for_each(|_| mode.bump().map_err(Into::into))
-            }
+            Self::Generations => agent.begin_generations(200),
         }
     }
 }
 
-/// The programs carry packets alone for a while; then the next agent starts.
+/// For a while only the programs carry packets; then the next agent starts.
 fn come_back(agent: &Agent, loads: &Loads) -> Result<()> {
     loads.wait_arrived(2)?;
     agent.restart()?;
@@ -136,10 +131,4 @@ fn whatever_happens_to_both_agents_loses_nothing() -> Result<()> {
     }
     println!("{rounds} rounds of {} changes on each node", ALL.len());
     Ok(())
-}
-
-fn number(variable: &str) -> Result<Option<u64>> {
-    let text = env::var(variable).ok();
-    text.map(|text| text.parse().with_context(|| format!("{variable}={text}")))
-        .transpose()
 }

@@ -2,13 +2,13 @@
 
 use std::{
     collections::BTreeSet,
-    env, iter,
+    iter,
     net::{Ipv4Addr, SocketAddr, UdpSocket},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Host, Pair, eventually, fast::fast_pair};
+use flannel_tests::{Host, Pair, eventually, fast::fast_pair, variable::number};
 use nix::sys::socket::{setsockopt, sockopt};
 
 /// Flows of a pod. With this many there are slots of `PROBATION` that two flows share.
@@ -16,9 +16,8 @@ const FLOWS: usize = 8;
 
 /// As many as `FLANNEL_TEST_PODS` says.
 fn count() -> Result<u8> {
-    env::var("FLANNEL_TEST_PODS")
-        .map_or(Ok(100), |text| text.parse())
-        .context("FLANNEL_TEST_PODS: 1 to 250 pods")
+    let pods = number("FLANNEL_TEST_PODS").context("1 to 250 pods")?;
+    Ok(pods.unwrap_or(100))
 }
 
 /// The pods: veths into the bridge whose other ends lie in one namespace, each with its own address

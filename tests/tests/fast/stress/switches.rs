@@ -2,7 +2,6 @@
 
 use anyhow::{Result, ensure};
 use flannel_common::{program::Program, reason::Reason};
-use flannel_datapath::{PinRoot, maps::ModeMap};
 use flannel_tests::{
     Pair,
     fast::{Counters, fast_pair_of},
@@ -40,10 +39,8 @@ fn change_generations(pair: &Pair, loads: &Loads) -> Result<()> {
     let refreshed = || counters.packets(Program::FromPod, Reason::Refreshing);
     let before = refreshed()?;
     for agent in [&pair.sender, &pair.receiver] {
-        let open = || ModeMap::open(&PinRoot::new("/sys/fs/bpf/flannel".as_ref()));
-        let mut mode = agent.node().enter(open)??;
         for _ in 0..10 {
-            (0..50).try_for_each(|_| mode.bump())?;
+            agent.begin_generations(50)?;
             loads.wait_arrived(1)?;
         }
     }

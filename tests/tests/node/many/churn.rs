@@ -6,13 +6,14 @@
 
 use std::{
     collections::BTreeSet,
-    env,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
 use etcd_client::{PutOptions, Txn, TxnOp};
-use flannel_tests::{Agent, Etcd, StockNode, TunnelState, TwoNodes, cluster::LEASES, eventually};
+use flannel_tests::{
+    Agent, Etcd, StockNode, TunnelState, TwoNodes, cluster::LEASES, eventually, variable::number,
+};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 
 /// 1024 subnets; those of agents lie above those of the test. Neighbours are reached without a
@@ -159,20 +160,14 @@ fn has_last(agent: &Agent) -> Result<()> {
     })
 }
 
-fn number(variable: &str, default: u64) -> Result<u64> {
-    env::var(variable).map_or(Ok(default), |text| {
-        text.parse().with_context(|| format!("{variable}={text}"))
-    })
-}
-
 #[test]
 fn after_a_storm_of_changes_everything_is_as_a_fresh_agent_makes_it() -> Result<()> {
-    let seed = number("FLANNEL_CHURN_SEED", rand::random())?;
+    let seed = number("FLANNEL_CHURN_SEED")?.unwrap_or_else(rand::random);
     weather(seed).with_context(|| format!("FLANNEL_CHURN_SEED={seed} draws the same changes"))
 }
 
 fn weather(seed: u64) -> Result<()> {
-    let time = Duration::from_secs(number("FLANNEL_CHURN_SECONDS", 20)?);
+    let time = Duration::from_secs(number("FLANNEL_CHURN_SECONDS")?.unwrap_or(20));
     let pair = TwoNodes::new("churn", CONFIG)?;
     pair.a.sh("ip route add default via 192.168.1.12")?;
     pair.b.sh("ip route add default via 192.168.1.11")?;

@@ -16,10 +16,8 @@ mod site;
 mod streams;
 mod tally;
 
-use std::env;
-
 use anyhow::{Context as _, Result};
-use flannel_tests::differential::random::Random;
+use flannel_tests::{differential::random::Random, variable::number};
 
 use self::{draw::Draw, site::Site, tally::Tally};
 
@@ -28,16 +26,10 @@ const DEFAULT: u64 = 10;
 /// Faults that one set of streams endures: a stream has an end.
 const ROUND: u64 = 10;
 
-fn number(variable: &str, default: u64) -> Result<u64> {
-    env::var(variable).map_or(Ok(default), |text| {
-        text.parse().with_context(|| format!("{variable}={text}"))
-    })
-}
-
 #[test]
 fn kills_lose_nothing_and_every_node_keeps_its_subnet() -> Result<()> {
-    let seed = number("FLANNEL_FAULTS_SEED", rand::random())?;
-    let count = number("FLANNEL_FAULTS", DEFAULT)?;
+    let seed = number("FLANNEL_FAULTS_SEED")?.unwrap_or_else(rand::random);
+    let count = number("FLANNEL_FAULTS")?.unwrap_or(DEFAULT);
     println!("{count} faults, FLANNEL_FAULTS_SEED={seed}");
     endure(count, seed).with_context(|| format!("FLANNEL_FAULTS_SEED={seed} draws the same faults"))
 }

@@ -112,16 +112,6 @@ struct ReportedNodeState {
     said_at: Option<Instant>,
 }
 
-impl ReportedNodeState {
-    fn new(last: watch::Receiver<FollowedNodeState>) -> Self {
-        Self {
-            last,
-            said: None,
-            said_at: None,
-        }
-    }
-}
-
 /// The events of all nodes. Those that find the queue full are left out.
 struct EventFollower<S> {
     nodes: FollowedNodes<ReportedNodeState>,
@@ -244,7 +234,12 @@ impl<S: FnMut(&str)> EventFollower<S> {
                 }
                 .follow(reader)
             });
-            (ReportedNodeState::new(last), task)
+            let state = ReportedNodeState {
+                last,
+                said: None,
+                said_at: None,
+            };
+            (state, task)
         });
         self.say_states();
     }

@@ -69,16 +69,11 @@ struct Followed<S> {
     said: Said,
 }
 
-async fn start(
-    answers: Vec<Option<PodAnswer>>,
-    flags: &str,
-    queue: usize,
-) -> Followed<impl FnMut(&str)> {
-    let change = move |settings: &mut FollowSettings| settings.queue = queue;
-    start_with(answers, flags, change).await
+async fn start(answers: Vec<Option<PodAnswer>>, flags: &str) -> Followed<impl FnMut(&str)> {
+    start_with(answers, flags, |_| ()).await
 }
 
-/// The same, with settings that this changes: states are said at once, and a node is silent soon.
+/// The same with other settings. By default states are said at once, and a node is silent soon.
 async fn start_with(
     answers: Vec<Option<PodAnswer>>,
     flags: &str,
@@ -147,12 +142,7 @@ async fn the_events_of_all_nodes_are_one_stream() {
         Some(lines([1, 2, 3], PodAnswer::Hangs)),
         Some(lines([11, 12, 13], PodAnswer::Hangs)),
     ];
-    let mut followed = start(
-        answers,
-        "--verdict=dropped --rate=50 --pod=web -N shop",
-        QUEUE,
-    )
-    .await;
+    let mut followed = start(answers, "--verdict=dropped --rate=50 --pod=web -N shop").await;
     let found = followed.events(6).await;
     for (node, ports) in [("n1", [1, 2, 3]), ("n2", [11, 12, 13])] {
         let of_node: Vec<_> = found
@@ -179,7 +169,7 @@ async fn the_events_of_all_nodes_are_one_stream() {
 
 #[tokio::test]
 async fn a_line_has_the_node_in_front() {
-    let mut followed = start(vec![Some(lines([1], PodAnswer::Hangs))], "", QUEUE).await;
+    let mut followed = start(vec![Some(lines([1], PodAnswer::Hangs))], "").await;
     let event = timeout(LIMIT, followed.queue.recv())
         .await
         .expect("in time")
@@ -213,7 +203,7 @@ async fn a_node_whose_stream_ends_is_named_and_asked_again() {
         None,
         Some(PodAnswer::Forbidden),
     ];
-    let mut followed = start(answers, "", QUEUE).await;
+    let mut followed = start(answers, "").await;
     followed
         .until_said(
             "n1: no answer, tried again: the connection to pod pod-n1 broke before the \
@@ -278,7 +268,8 @@ async fn a_node_that_comes_and_goes_is_named_once_a_while() {
 
 #[tokio::test]
 async fn events_that_find_the_queue_full_are_counted() {
-    let mut followed = start(vec![Some(lines(1..=8, PodAnswer::Hangs))], "", 3).await;
+    let answers = vec![Some(lines(1..=8, PodAnswer::Hangs))];
+    let mut followed = start_with(answers, "", |settings| settings.queue = 3).await;
     followed
         .until(|followed| {
             followed
@@ -306,7 +297,7 @@ async fn what_nodes_miss_is_added_up_and_why_drops_are_not_seen_is_said() {
         heartbeat(9, None),
     ];
     let answer = |lines, then| Some(PodAnswer::Lines(lines, TICK, Box::new(then)));
-    let mut followed = start(vec![answer(first, PodAnswer::Breaks)], "", QUEUE).await;
+    let mut followed = start(vec![answer(first, PodAnswer::Breaks)], "").await;
     followed.until_said(&format!("n1: {busy}")).await;
     followed
         .until(|followed| {
