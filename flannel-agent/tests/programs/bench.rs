@@ -1,10 +1,6 @@
 //! The programs on a bench: loaded into their own pin directory, with maps that one test can write.
 
-use std::{
-    io::Write as _,
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    thread,
-};
+use std::{io::Write as _, sync::LazyLock};
 
 use aya::{
     maps::{Array, Map, MapData},
@@ -20,13 +16,12 @@ use flannel_common::{
     reason::Reason,
 };
 use flannel_datapath::{DatapathError, Maps, PinRoot, Subnets, clock, flows, load, maps::PeerMap};
-use nix::{
-    mount::{MntFlags, MsFlags, mount},
-    sched::{CloneFlags, unshare},
-    unistd::Uid,
-};
+use nix::unistd::Uid;
 
-use crate::packets::{self, Net};
+use crate::{
+    packets::{self, Net},
+    pool,
+};
 
 /// Offsets in `struct __sk_buff` ([include/uapi/linux/bpf.h, Linux
 /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/bpf.h)).
@@ -60,36 +55,16 @@ pub(crate) fn on_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
     });
 }
 
-/// Runs a test against freshly loaded programs, on a thread with its own network and mount
-/// namespaces, which end with the thread.
+/// Runs a test against loaded programs with empty maps, on a thread with its own network and mount
+/// namespaces.
 pub(crate) fn on_empty_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
-    if let Some(why) = cannot_run() {
+    static REASON: LazyLock<Option<&str>> = LazyLock::new(cannot_run);
+    if let Some(why) = *REASON {
         writeln!(std::io::stderr(), "NOT RUN: BPF program fixtures: {why}")
             .expect("stderr is open");
         return;
     }
-    let result = thread::spawn(move || {
-        unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).expect("root may unshare");
-        mount(
-            None::<&str>,
-            "/",
-            None::<&str>,
-            MsFlags::MS_REC | MsFlags::MS_PRIVATE,
-            None::<&str>,
-        )
-        .expect("mounts of this namespace stay in it");
-        let dir = tempfile::tempdir().expect("a directory");
-        let result = catch_unwind(AssertUnwindSafe(|| test(&mut Bench::new(dir.path()))));
-        // A process that another test is just starting may hold a copy of an open directory for a
-        // moment.
-        nix::mount::umount2(dir.path(), MntFlags::MNT_DETACH).expect("the bpffs is mounted");
-        result
-    })
-    .join()
-    .expect("the test's panic was caught");
-    if let Err(panic) = result {
-        resume_unwind(panic);
-    }
+    pool::run(test);
 }
 
 fn cannot_run() -> Option<&'static str> {
@@ -107,15 +82,21 @@ fn cannot_run() -> Option<&'static str> {
 }
 
 impl Bench {
-    fn new(dir: &std::path::Path) -> Self {
-        let pins = PinRoot::new(dir);
-        let maps = load_for(&pins, &packets::BOTH);
+    /// Loads the programs and makes their maps.
+    pub(crate) fn load(pins: &PinRoot) {
+        load_for(pins, &packets::BOTH);
+    }
+
+    /// Opens what is loaded.
+    pub(crate) fn open(pins: PinRoot) -> Self {
+        let maps = Maps::open(&pins).expect("the maps open");
         Self { pins, maps }
     }
 
     /// Loads the programs again for a network of one family, with its one peer.
     pub(crate) fn restrict_to(&mut self, net: Net) {
-        self.maps = load_for(&self.pins, &[net]);
+        load_for(&self.pins, &[net]);
+        self.maps = Maps::open(&self.pins).expect("the maps open");
         self.configure(&[net]);
     }
 
@@ -314,7 +295,7 @@ impl Bench {
 }
 
 /// Loads all programs for networks of these families.
-fn load_for(pins: &PinRoot, nets: &[Net]) -> Maps {
+fn load_for(pins: &PinRoot, nets: &[Net]) {
     let subnets = |is_v4| {
         nets.iter()
             .any(|net| net.our_vtep.is_ipv4() == is_v4)
@@ -322,7 +303,6 @@ fn load_for(pins: &PinRoot, nets: &[Net]) -> Maps {
     };
     let [v4, v6] = [true, false].map(|is_v4| subnets(is_v4).unwrap_or(0));
     load(pins, &Program::ALL, Subnets { v4, v6 }, None).expect("the kernel takes the object");
-    Maps::open(pins).expect("the maps open")
 }
 
 /// The context of a test run: a packet that claims to be segmented, or whose `gso_size` is 0.

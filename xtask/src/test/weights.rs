@@ -16,7 +16,7 @@ const TABLE: &[(&str, Load, u32)] = &[
     ("other kernels", Computes, 150),
     ("the container image", Computes, 40),
     ("flannel-tests: kubernetes_cluster", Computes, 300),
-    ("flannel-agent: programs", Heavy, 80),
+    ("flannel-agent: programs", Heavy, 30),
     ("deploy::migration::", Computes, 40),
     // More than two at a time lose connections to each other.
     ("fast::differential::", Heavy, 40),
