@@ -17,6 +17,7 @@ use nix::libc;
 
 /// Commands of `bpf()` ([include/uapi/linux/bpf.h, Linux
 /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/bpf.h)).
+const MAP_UPDATE_ELEM: libc::c_long = 2;
 const MAP_DELETE_ELEM: libc::c_long = 3;
 const MAP_GET_NEXT_KEY: libc::c_long = 4;
 const MAP_UPDATE_BATCH: libc::c_long = 26;
@@ -42,8 +43,9 @@ pub(crate) fn wipe(pins: &PinRoot) {
         let info = map.info().expect("the kernel knows its maps");
         match info.map_type().expect("a type that aya knows") {
             MapType::RingBuf => drain(map),
-            MapType::Array | MapType::PerCpuArray if info.map_flags() & READ_ONLY != 0 => {}
-            MapType::Array | MapType::PerCpuArray => zero(&map, &info),
+            MapType::Array if info.map_flags() & READ_ONLY != 0 => {}
+            MapType::Array => zero(&map, &info),
+            MapType::PerCpuArray => zero_on_each_cpu(&map, &info),
             MapType::Hash | MapType::LruHash => clear(&map, &info),
             other => panic!("no way to empty a map of type {other:?}"),
         }
@@ -74,18 +76,8 @@ struct Update {
 }
 
 fn zero(map: &MapData, info: &MapInfo) {
-    let copies = match info.map_type() {
-        Ok(MapType::PerCpuArray) => aya::util::nr_cpus().expect("the number of CPUs"),
-        _ => 1,
-    };
-    // The kernel rounds each CPU's value up to eight bytes.
-    let length = if copies == 1 {
-        info.value_size()
-    } else {
-        info.value_size().next_multiple_of(8)
-    };
     let keys: Vec<u32> = (0..info.max_entries()).collect();
-    let values = vec![0_u8; keys.len() * copies * length as usize];
+    let values = vec![0_u8; keys.len() * info.value_size() as usize];
     let batch = Update {
         from: 0,
         next: 0,
@@ -100,31 +92,50 @@ fn zero(map: &MapData, info: &MapInfo) {
     unsafe { bpf(MAP_UPDATE_BATCH, batch) }.expect("an array takes zeros");
 }
 
+/// Before Linux 5.13 it takes no batches.
+fn zero_on_each_cpu(map: &MapData, info: &MapInfo) {
+    let cpus = aya::util::nr_cpus().expect("the number of CPUs");
+    // The kernel rounds each CPU's value up to eight bytes.
+    let value = vec![0_u8; cpus * info.value_size().next_multiple_of(8) as usize];
+    for key in 0..info.max_entries() {
+        let element = Element::new(map, (&raw const key) as u64, value.as_ptr() as u64);
+        // SAFETY: the kernel reads a key of four bytes and a value of the size that it gave for
+        // each CPU. Both outlive the call.
+        unsafe { bpf(MAP_UPDATE_ELEM, element) }.expect("an array takes zeros");
+    }
+}
+
 /// The attributes of commands about one element.
 #[repr(C)]
 struct Element {
     map_fd: u32,
     padding: u32,
     key: u64,
-    next: u64,
+    /// The value, or the next key.
+    value: u64,
     flags: u64,
+}
+
+impl Element {
+    fn new(map: &MapData, key: u64, value: u64) -> Self {
+        Self {
+            map_fd: descriptor(map),
+            padding: 0,
+            key,
+            value,
+            flags: 0,
+        }
+    }
 }
 
 fn clear(map: &MapData, info: &MapInfo) {
     let mut key = vec![0_u8; info.key_size() as usize];
-    let element = |key: u64, next: u64| Element {
-        map_fd: descriptor(map),
-        padding: 0,
-        key,
-        next,
-        flags: 0,
-    };
     let at = key.as_mut_ptr() as u64;
     // SAFETY: the kernel writes a key of the size that it gave into a buffer of that size, which
     // outlives the calls, and reads it from there.
-    while unsafe { bpf(MAP_GET_NEXT_KEY, element(0, at)) }.is_ok() {
+    while unsafe { bpf(MAP_GET_NEXT_KEY, Element::new(map, 0, at)) }.is_ok() {
         // SAFETY: as above.
-        unsafe { bpf(MAP_DELETE_ELEM, element(at, 0)) }.expect("the key was there");
+        unsafe { bpf(MAP_DELETE_ELEM, Element::new(map, at, 0)) }.expect("the key was there");
     }
 }
 
