@@ -65,7 +65,10 @@ async fn start_with<M: SubnetManager>(
     let node = leased_node(&mut manager, &netlink, options, publish).await?;
     ownership_start::retire_programs(options, &node.config, node.external.chosen());
     let services = Services::start(options, &node, &netlink, shared, stage).await?;
-    let early = memory_is_ample().then(|| Programs::load(options, &node.backend, &node.networks));
+    // Tables of a size that the operator chose are tried up to a limit that is not seen, and a tool
+    // that needs memory at that moment would go beyond it.
+    let is_early = memory_is_ample() && options.fast.flow_table_size.is_none();
+    let early = is_early.then(|| Programs::load(options, &node.backend, &node.networks));
     let udp = services::control_socket(options, &node.config).await;
     stage("looking for the tools that keep traffic rules");
     let traffic = traffic(options, &node, &netlink).await?;

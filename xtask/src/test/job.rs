@@ -197,10 +197,15 @@ pub(super) struct Filter {
     /// Parts of names of the end-to-end suite, of which a test has one; all if it is empty.
     pub(super) parts: Vec<String>,
     pub(super) host: HostUse,
+    /// Without the tests of [`weights::FOR_ALL`].
+    pub(super) is_plain: bool,
 }
 
 impl Filter {
     fn takes(&self, name: &str) -> bool {
+        if self.is_plain && weights::is_for_all(name) {
+            return false;
+        }
         let subject = name.split("::").next().unwrap_or_default();
         let is_chosen = self.subjects.iter().any(|chosen| chosen == subject)
             || self.parts.iter().any(|part| name.contains(part.as_str()));
@@ -225,10 +230,17 @@ fn list(program: &TestProgram, filter: &Filter) -> anyhow::Result<Vec<String>> {
         output.status
     );
     let names = read_list(&String::from_utf8_lossy(&output.stdout));
-    let is_end_to_end = program.name == END_TO_END;
+    if program.name != END_TO_END {
+        return Ok(names);
+    }
+    if filter.is_plain {
+        weights::check_for_all(&names)?;
+        let left = names.iter().filter(|name| weights::is_for_all(name));
+        println!("test: {} end-to-end tests are left to --all", left.count());
+    }
     Ok(names
         .into_iter()
-        .filter(|name| !is_end_to_end || filter.takes(name))
+        .filter(|name| filter.takes(name))
         .collect())
 }
 
@@ -280,5 +292,16 @@ mod tests {
             ..Filter::default()
         };
         assert!(part.takes("tunnel::restart::a") && !part.takes("tunnel::a"));
+    }
+
+    #[test]
+    fn a_plain_run_leaves_long_tests_out() {
+        let long = format!("{}a", weights::FOR_ALL[0]);
+        let plain = Filter {
+            is_plain: true,
+            ..Filter::default()
+        };
+        assert!(!plain.takes(&long) && plain.takes("tunnel::a"));
+        assert!(Filter::default().takes(&long));
     }
 }

@@ -86,6 +86,8 @@ impl Selection {
             selection.is_whole = !options.unit && !options.e2e && options.filter.is_empty();
             selection.cluster = selection.is_whole || (options.e2e && options.filter.is_empty());
         }
+        // A run that names tests has all of those.
+        selection.filter.is_plain = !options.all && !names_some && options.filter.is_empty();
         selection.host.clone_from(&options.host);
         if selection.host.is_some() {
             selection.filter.host = HostUse::All;
@@ -267,6 +269,12 @@ mod tests {
         let selection = select(&TestOptions::default()).expect("no name");
         assert!(selection.is_whole && selection.unit && selection.end_to_end && selection.cluster);
         assert!(selection.takes_verbs() && selection.needs_image());
+        assert!(selection.filter.is_plain);
+        let all = TestOptions {
+            all: true,
+            ..TestOptions::default()
+        };
+        assert!(!select(&all).expect("no name").filter.is_plain);
     }
 
     #[test]
@@ -278,6 +286,7 @@ mod tests {
             })
         };
         let subject = of("tunnel").expect("a subject");
+        assert!(!subject.filter.is_plain);
         assert!(subject.end_to_end && !subject.unit && !subject.cluster && !subject.needs_image());
         assert!(!subject.needs_checkers());
         let cloud = of("cloud").expect("a subject");
