@@ -220,6 +220,17 @@ pub(crate) fn dev_build(workspace: &Workspace, built: &Built, verb: &[&str]) -> 
     cargo
 }
 
+/// The variables that `cargo auditable` sets, but for the directory of its program: cargo makes the
+/// names of symbols from the wrapper's path too, so programs would differ by the directory of the
+/// project.
+const AUDITABLE: [(&str, &str); 2] = [
+    ("RUSTC_WORKSPACE_WRAPPER", "cargo-auditable"),
+    (
+        "CARGO_AUDITABLE_ORIG_ARGS",
+        r#"{"offline":false,"locked":true,"frozen":false,"config":[]}"#,
+    ),
+];
+
 /// Builds what is shipped: each program has a list of its crates in the section `.dep-v0`, for
 /// scanners of known vulnerabilities, and names no directory of this machine. `auditable` is the
 /// directory of cargo-auditable.
@@ -231,7 +242,7 @@ pub(crate) fn build_auditable(
 ) -> anyhow::Result<Built> {
     let cargo = || {
         let mut cargo = workspace.cargo_with(auditable);
-        cargo.arg("auditable");
+        cargo.envs(AUDITABLE);
         add_flags(&mut cargo, &workspace.path_maps());
         cargo
     };
@@ -506,4 +517,16 @@ fn announce_object(command: &mut Command, object: Option<&Path>) {
         // One left in the caller's environment would be embedded although a stub was asked for.
         None => command.env_remove("FLANNEL_BPF_OBJECT"),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wrapper_of_a_release_has_no_directory() {
+        let (name, wrapper) = AUDITABLE[0];
+        assert_eq!(name, "RUSTC_WORKSPACE_WRAPPER");
+        assert_eq!(Path::new(wrapper).components().count(), 1);
+    }
 }

@@ -13,6 +13,7 @@ use anyhow::Context as _;
 
 use crate::{
     files::write,
+    image,
     workspace::{self, Workspace},
 };
 
@@ -40,6 +41,8 @@ pub(super) fn make(
         "--override-filename",
         NAME,
     ]);
+    // With it a bill has no random number, and the time of all other files.
+    cargo.env("SOURCE_DATE_EPOCH", image::epoch()?.to_string());
     let made = workspace::run(&mut cargo, "cargo cyclonedx")
         .and_then(|()| collect(workspace.root(), into));
     remove_rest(workspace.root())?;
