@@ -63,6 +63,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Returns true if its nodes know each other by keys.
+    fn has_keys(&self) -> bool {
+        false
+    }
+
     /// Returns true if IPsec policies of the kernel encrypt the packets to peers.
     fn encrypts_by_policies(&self) -> bool {
         false

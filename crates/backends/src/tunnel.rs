@@ -57,6 +57,41 @@ pub enum OwnEnd {
     Wireguard(PublicKey),
 }
 
+impl OwnEnd {
+    /// Returns its Ethernet address; zero where it has none.
+    pub fn mac(self) -> Mac {
+        match self {
+            Self::Vxlan(vtep) => vtep.mac,
+            Self::Wireguard(_) => Mac::default(),
+        }
+    }
+
+    /// Returns the same end of a node whose packets have another source than its public address, or
+    /// not.
+    #[must_use]
+    pub fn from_other_source(self, other_source: bool) -> Self {
+        match self {
+            Self::Vxlan(vtep) => Self::Vxlan(Vtep {
+                other_source,
+                ..vtep
+            }),
+            Self::Wireguard(_) => self,
+        }
+    }
+}
+
+impl From<Vtep> for OwnEnd {
+    fn from(vtep: Vtep) -> Self {
+        Self::Vxlan(vtep)
+    }
+}
+
+impl From<PublicKey> for OwnEnd {
+    fn from(key: PublicKey) -> Self {
+        Self::Wireguard(key)
+    }
+}
+
 impl TunnelSpec {
     /// Returns the UDP port at which the device, or its process, receives.
     pub const fn port(&self) -> Option<u16> {
@@ -65,6 +100,14 @@ impl TunnelSpec {
             Self::Wireguard(spec) => Some(spec.port),
             Self::Udp(spec) => Some(spec.port),
             Self::Ipip(_) => None,
+        }
+    }
+
+    /// Returns the VNI of a device that has one.
+    pub const fn vni(&self) -> Option<u32> {
+        match self {
+            Self::Vxlan(spec) => Some(spec.vni),
+            Self::Wireguard(_) | Self::Udp(_) | Self::Ipip(_) => None,
         }
     }
 

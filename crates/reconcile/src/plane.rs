@@ -15,7 +15,7 @@ use flannel_backends::{
     underlay::Underlay,
     usable_mtu,
 };
-use flannel_common::{addr::Mac, node, program::Program};
+use flannel_common::{node, program::Program};
 use flannel_datapath::{Hook, Maps};
 use flannel_host::{error_chain::chain, family::Family};
 use flannel_host_sysctls::Devices;
@@ -254,10 +254,7 @@ impl Plane {
             (link.arphrd != Link::ETHER).then(|| format!("{} is no Ethernet device", link.name));
         self.external.receives = !link.loopback && link.kind.as_deref() != Some("dummy");
         self.tunnel.mtu = Some(usable_mtu(self.backend.as_ref(), self.family, link.mtu)?);
-        let mac = match self.setup.end {
-            Some(OwnEnd::Vxlan(vtep)) => vtep.mac,
-            Some(OwnEnd::Wireguard(_)) | None => Mac::default(),
-        };
+        let mac = self.setup.end.map(OwnEnd::mac).unwrap_or_default();
         let ExternalEnd {
             index: external,
             end: End { source, .. },
@@ -279,7 +276,7 @@ impl Plane {
             .is_some_and(|known| known.index != device.index);
         self.tunnel.replaced += u64::from(replaced);
         self.read_back |= replaced || self.tunnel.device.is_none();
-        self.setup.end = device.vtep.map(OwnEnd::Vxlan).or(self.setup.end);
+        self.setup.end = device.vtep.map(OwnEnd::from).or(self.setup.end);
         (self.tunnel.device, self.tunnel.spec) = (Some(device), Some(spec));
         Ok(())
     }

@@ -23,28 +23,25 @@ pub(super) async fn named(netlink: &Netlink, spec: &TunnelSpec, error: DeviceErr
     let Some(source) = error.taken() else {
         return error;
     };
-    let (errno, port) = (source.errno(), spec.port());
+    let errno = source.errno();
     let links = netlink.links().await.unwrap_or_default();
-    let owner = match (errno, spec) {
-        (Some(Errno::EEXIST), TunnelSpec::Vxlan(wanted)) => {
+    let owner = match (errno, spec.vni(), spec.port()) {
+        (Some(Errno::EEXIST), Some(vni), Some(port)) => {
             let has_vni = |link: &Link| {
                 link.vxlan
-                    .is_some_and(|vxlan| (vxlan.vni, vxlan.port) == (wanted.vni, wanted.port))
+                    .is_some_and(|vxlan| (vxlan.vni, vxlan.port) == (vni, port))
             };
             let devices = others(&links, spec.name(), has_vni);
             (!devices.is_empty()).then(|| {
                 format!(
-                    "VNI {} with UDP port {} is taken by {}",
-                    wanted.vni,
-                    wanted.port,
+                    "VNI {vni} with UDP port {port} is taken by {}",
                     devices.join(", ")
                 )
             })
         }
-        (Some(Errno::EADDRINUSE), _) => match port {
-            Some(port) => Some(owner_of_port(&links, spec.name(), port).await),
-            None => None,
-        },
+        (Some(Errno::EADDRINUSE), _, Some(port)) => {
+            Some(owner_of_port(&links, spec.name(), port).await)
+        }
         _ => None,
     };
     match owner {

@@ -28,9 +28,8 @@ use flannel_reconcile::{
 use flannel_status::Status;
 use flannel_store::{
     AcquireError, AddressFault, Hints, LeaseAttrs, LeaseKey, LeaseRequest, LogThrottle, NodeMemory,
-    OwnLease, SubnetManager,
-    config::{BackendConfig, NetworkConfig},
-    read_previous, read_previous_networks, wait_for_config, wait_for_hints, wait_for_lease,
+    OwnLease, SubnetManager, config::NetworkConfig, read_previous, read_previous_networks,
+    wait_for_config, wait_for_hints, wait_for_lease,
 };
 use ipnet::IpNet;
 use tokio::sync::watch;
@@ -92,7 +91,7 @@ pub(super) async fn start<M: SubnetManager>(
     let backend = services::backend_of(&config, interface, stage).await?;
 
     stage("making the tunnel devices");
-    let keys = wireguard_keys(options, &config)?;
+    let keys = own_keys(options, backend.as_ref())?;
     let ends = waiting.devices(manager, backend.as_ref(), &mut external, keys);
     let Some(ends) = ends.await? else {
         return Ok(None);
@@ -296,12 +295,9 @@ fn log_warnings(config: &NetworkConfig) {
 }
 
 /// The keys of this node, where the backend needs them.
-fn wireguard_keys(
-    options: &RunOptions,
-    config: &NetworkConfig,
-) -> anyhow::Result<Option<WireguardKeys>> {
-    let is_needed = matches!(config.backend, BackendConfig::Wireguard(_));
-    Ok(is_needed
+fn own_keys(options: &RunOptions, backend: &dyn Backend) -> anyhow::Result<Option<WireguardKeys>> {
+    Ok(backend
+        .has_keys()
         .then(|| WireguardKeys::of_file(&options.paths.wireguard_key_file))
         .transpose()?)
 }
@@ -347,10 +343,8 @@ async fn make_devices(
             spec.name()
         );
         let device = device::ensure(netlink, &spec, true).await?;
-        let own = device
-            .vtep
-            .map(OwnEnd::Vxlan)
-            .or(keys.map(|keys| OwnEnd::Wireguard(keys.public)));
+        let of_device = device.vtep.map(OwnEnd::from);
+        let own = of_device.or(keys.map(|keys| keys.public.into()));
         ends.extend(own.map(|own| (*family, own)));
     }
     Ok(ends)

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 use flannel_backends::{Backend, OwnEnd};
 use flannel_host::family::Family;
 use flannel_iface::ExternalInterface;
-use flannel_store::{LeaseAttrs, Vtep};
+use flannel_store::LeaseAttrs;
 
 /// The parts of the attributes that stay the same while the agent runs.
 pub(super) struct Published {
@@ -33,13 +33,9 @@ impl Published {
             ..LeaseAttrs::default()
         };
         for (family, end) in &external.ends {
-            let own = ends.get(family).map(|own| match own {
-                OwnEnd::Vxlan(vtep) => OwnEnd::Vxlan(Vtep {
-                    other_source: end.public != end.source,
-                    ..*vtep
-                }),
-                OwnEnd::Wireguard(_) => *own,
-            });
+            let has_other_source = end.public != end.source;
+            let own = ends.get(family);
+            let own = own.map(|own| own.from_other_source(has_other_source));
             let data = self.backend.published(*family, own);
             match family {
                 Family::V4 => attrs.backend_data = data,

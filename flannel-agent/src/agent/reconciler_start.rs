@@ -9,7 +9,7 @@ use flannel_metrics::shared::SharedState;
 use flannel_netlink::Netlink;
 use flannel_options::RunOptions;
 use flannel_reconcile::{PlaneSetup, Reconciler, unreachable::NotMade};
-use flannel_store::config::{BackendConfig, NetworkConfig, TxChecksumOffload};
+use flannel_store::config::{NetworkConfig, TxChecksumOffload};
 use ipnet::IpNet;
 
 use crate::agent::leased_node::LeasedNode;
@@ -68,13 +68,10 @@ fn setups(options: &RunOptions, node: &LeasedNode) -> BTreeMap<Family, PlaneSetu
 
 /// The option, or else the network configuration.
 fn checksum_offload(options: &RunOptions, config: &NetworkConfig) -> TxChecksumOffload {
-    let BackendConfig::Vxlan(vxlan) = &config.backend else {
+    let Some(configured) = config.backend.tx_checksum_offload() else {
         return TxChecksumOffload::Auto;
     };
-    options
-        .datapath
-        .tx_checksum_offload
-        .unwrap_or(vxlan.tx_checksum_offload)
+    options.datapath.tx_checksum_offload.unwrap_or(configured)
 }
 
 /// Checks that the options allow the unreachable route for a pod network. Fails if it is switched

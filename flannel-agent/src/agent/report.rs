@@ -21,7 +21,7 @@ use flannel_status::{
     PodStatus, RejectedStatus, Repairs, STARTING, Status, StoreStatus, WireguardPeerStatus,
     WireguardStatus,
 };
-use flannel_store::{Conflict, LeaseKey, Rejected, config::BackendConfig};
+use flannel_store::{Conflict, LeaseKey, Rejected};
 use tokio::sync::watch;
 
 use crate::agent::main_loop::Agent;
@@ -223,19 +223,16 @@ impl Agent {
 
     fn network(&self) -> NetworkStatus {
         let config = &self.node.settings.config;
-        let vxlan = match &config.backend {
-            BackendConfig::Vxlan(vxlan) => Some(vxlan),
-            // The ports of others are published by each node, or there are none.
-            _ => None,
-        };
+        // Other ports are published by each node, or there are none.
+        let vni_and_port = config.backend.vni_and_port();
         NetworkStatus {
             networks: config
                 .networks()
                 .map(|network| network.to_string())
                 .collect(),
             backend: config.backend.properties().type_name.to_owned(),
-            vni: vxlan.map(|vxlan| vxlan.vni),
-            port: vxlan.map(|vxlan| vxlan.port),
+            vni: vni_and_port.map(|(vni, _)| vni),
+            port: vni_and_port.map(|(_, port)| port),
             mtu: self.node.reconciler.mtu(),
         }
     }

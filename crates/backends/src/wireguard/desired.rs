@@ -69,6 +69,10 @@ impl Backend for Wireguard {
         }))
     }
 
+    fn has_keys(&self) -> bool {
+        true
+    }
+
     fn published(&self, family: Family, end: Option<OwnEnd>) -> Option<RawJson> {
         let Some(OwnEnd::Wireguard(public_key)) = end else {
             return None;

@@ -107,6 +107,22 @@ impl BackendConfig {
     pub const fn properties(&self) -> BackendProperties {
         self.kind().properties()
     }
+
+    /// Returns the VNI and the UDP port of all nodes, where the configuration sets both.
+    pub const fn vni_and_port(&self) -> Option<(u32, u16)> {
+        match self {
+            Self::Vxlan(config) => Some((config.vni, config.port)),
+            _ => None,
+        }
+    }
+
+    /// Returns the setting of inner checksums, where the backend has one.
+    pub const fn tx_checksum_offload(&self) -> Option<TxChecksumOffload> {
+        match self {
+            Self::Vxlan(config) => Some(config.tx_checksum_offload),
+            _ => None,
+        }
+    }
 }
 
 /// The settings of the vxlan backend.
