@@ -10,7 +10,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::report::median;
-use crate::{Pair, pressure};
+use crate::{Pair, harness::pressure};
 
 /// The control: the program starts and ends.
 const CONTROL: &str = "--version";

@@ -22,11 +22,14 @@ use super::{
     worker::{Done, READY, WARM_UP},
 };
 use crate::{
-    Agent, AgentOptions, ChildGuard, Etcd, Host, Lab, Node, Pod, cluster,
-    etcd::CONFIG_KEY,
+    Agent, AgentOptions, ChildGuard, Etcd, Host, Lab, Node, Pod,
+    cluster::{
+        self,
+        etcd::CONFIG_KEY,
+        nodes::ready_agents,
+        topology::{OFFLOAD, SECOND, Stack, Two, WIRE},
+    },
     eventually,
-    nodes::ready_agents,
-    topology::{OFFLOAD, SECOND, Stack, Two, WIRE},
 };
 
 const STORE: &str = "http://192.168.1.12:2379";

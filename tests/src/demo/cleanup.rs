@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::{Cluster, page::Page};
-use crate::{eventually, snapshot::Snapshot};
+use crate::{agent::snapshot::Snapshot, eventually};
 
 /// Removes pods and agents the way an operator does and compares node c with what it was before.
 pub(super) fn all(page: &mut Page, cluster: Cluster) -> Result<()> {

@@ -21,11 +21,14 @@ use clap::Parser;
 
 use self::page::Page;
 use crate::{
-    Agent, AgentOptions, Etcd, Lab, Pod, cluster,
-    etcd::CONFIG_KEY,
-    nodes::ready_agents,
-    snapshot::Snapshot,
-    topology::{ROUTER, Three},
+    Agent, AgentOptions, Etcd, Lab, Pod,
+    agent::snapshot::Snapshot,
+    cluster::{
+        self,
+        etcd::CONFIG_KEY,
+        nodes::ready_agents,
+        topology::{ROUTER, Three},
+    },
 };
 
 /// Shows the agent on a cluster of three nodes made of network namespaces. Needs root;

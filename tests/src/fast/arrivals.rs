@@ -9,8 +9,8 @@ use anyhow::Result;
 use etherparse::{IpNumber, LaxIpSlice};
 
 use super::{Family, FastLab};
-use crate::{
-    packet::frame,
+use crate::packet::{
+    frame,
     wire::{Capture, Wanted},
 };
 

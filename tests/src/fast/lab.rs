@@ -8,7 +8,9 @@ use flannel_datapath::{Maps, PinRoot};
 
 use super::{FLAGS, Family, REPLAYING, until_replayed};
 use crate::{
-    Agent, Node, Pod, TwoNodes, cluster::config, nodes::ready_agents, pins::ROOT, topology::Stack,
+    Agent, Node, Pod, TwoNodes,
+    agent::pins::ROOT,
+    cluster::{config, nodes::ready_agents, topology::Stack},
 };
 
 /// The number of packets of a conversation that the programs must replay.

@@ -21,10 +21,11 @@ use flannel_datapath::{
 use serde_json::Value;
 
 use crate::{
-    Agent, Pair, Pod, eventually,
+    Agent, Pair, Pod,
+    agent::pins::ROOT,
+    cluster::topology::{Stack, TwoRouters},
+    eventually,
     no_agent::Talk,
-    pins::ROOT,
-    topology::{Stack, TwoRouters},
 };
 
 /// The flags of an agent in mode `fast`. Masquerade is on, as in most clusters: conntrack is active

@@ -12,7 +12,7 @@ use flannel_datapath::Maps;
 
 use crate::{
     Host,
-    conntrack::{self, Tuple},
+    kernel::conntrack::{self, Tuple},
     load::rr::Protocol,
 };
 

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::lab_record::LabRecord;
+use crate::lab::record::LabRecord;
 
 /// Controllers that container runtimes want of version 2, where the kernel has them.
 const CONTROLLERS: [&str; 6] = ["cpu", "cpuset", "hugetlb", "io", "memory", "pids"];

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, Result, anyhow, bail};
 
 use super::Host;
-use crate::wait::patient;
+use crate::harness::wait::patient;
 
 const DEFAULT_LIMIT: Duration = Duration::from_secs(30);
 

@@ -15,6 +15,7 @@ mod control_plane;
 mod credentials;
 mod e2e;
 pub mod flannel;
+pub mod helm;
 mod kubectl;
 mod member;
 mod objects;

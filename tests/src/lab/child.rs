@@ -22,7 +22,7 @@ use anyhow::{Context as _, Result, bail};
 use nix::{sys::signal::Signal, unistd::Pid};
 
 use super::Shared;
-use crate::wait::eventually;
+use crate::harness::wait::eventually;
 
 /// A child and its log. Clones share the child; the last one to go ends it.
 #[derive(Clone, Debug)]

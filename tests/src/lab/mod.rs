@@ -1,6 +1,7 @@
 //! The lab: owner of everything that was made, taken down in reverse order.
 
 pub mod child;
+pub mod record;
 mod report;
 mod strays;
 
@@ -21,7 +22,7 @@ use tokio::{
 };
 
 use self::child::Process;
-use crate::{Host, Node, lab_record::LabRecord};
+use crate::{Host, Node, lab::record::LabRecord};
 
 /// A set of hosts on one kernel. Dropping it ends every process it started; their namespaces go
 /// with them, and its handles are of no use any more.

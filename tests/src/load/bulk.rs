@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{Host, host::joined, wait::patient};
+use crate::{Host, harness::wait::patient, host::joined};
 
 /// Sent and checked at once, and the unit of the report.
 pub const BLOCK: usize = 1 << 16;

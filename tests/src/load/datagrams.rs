@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{Host, wait::patient};
+use crate::{Host, harness::wait::patient};
 
 /// Both ends.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::span::Span;
-use crate::wait::patient;
+use crate::harness::wait::patient;
 
 /// Bytes of a datagram.
 pub const SIZE: usize = 64;

@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use nix::sys::socket::{setsockopt, sockopt};
 
-use crate::{Host, host::joined, wait::patient};
+use crate::{Host, harness::wait::patient, host::joined};
 
 const TICK: Duration = Duration::from_millis(1);
 /// Time without an arrival after which missing datagrams are lost.

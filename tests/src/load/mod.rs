@@ -9,7 +9,6 @@ pub mod flood;
 pub mod flows;
 pub mod idle;
 pub mod iperf;
-pub mod nfqueue;
 pub mod rr;
 pub mod segmented;
 pub mod short_flows;

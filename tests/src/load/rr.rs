@@ -16,7 +16,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::span::Span;
-use crate::{Host, host::joined, wait::patient};
+use crate::{Host, harness::wait::patient, host::joined};
 
 const ANSWER_LIMIT: Duration = Duration::from_millis(500);
 const IDLE_LIMIT: Duration = Duration::from_secs(10);

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::socket::{setsockopt, sockopt};
 
-use crate::{Host, packet::pattern, wait::patient};
+use crate::{Host, harness::wait::patient, packet::pattern};
 
 /// The datagrams to send.
 #[derive(Clone, Copy, Debug)]

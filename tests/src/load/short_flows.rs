@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{Host, Pod, host::joined, wait::patient};
+use crate::{Host, Pod, harness::wait::patient, host::joined};
 
 /// Flows that are open at once.
 const WIDTH: u16 = 64;

@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use super::span::Span;
-use crate::{host::joined, wait::patient};
+use crate::{harness::wait::patient, host::joined};
 
 const WRITE: usize = 128 << 10;
 const READ: usize = 1 << 20;

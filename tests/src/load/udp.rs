@@ -21,7 +21,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::tally::Tally;
-use crate::{Host, Pod, host::joined, wait::patient};
+use crate::{Host, Pod, harness::wait::patient, host::joined};
 
 const RECEIVE_BUFFER: usize = 32 << 20;
 const TICK: Duration = Duration::from_millis(1);

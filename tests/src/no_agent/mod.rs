@@ -25,7 +25,7 @@ use std::{net::SocketAddr, time::Duration};
 use anyhow::{Result, ensure};
 use flannel_common::mode::Mode;
 
-use crate::{Lab, Pod, eventually, service_rules::Backend, topology::Two};
+use crate::{Lab, Pod, cluster::topology::Two, eventually, service_rules::Backend};
 
 /// The Service of [`BareNode::service`].
 pub const SERVICE: &str = "10.96.0.1";

@@ -33,7 +33,7 @@ use flannel_datapath::{
     load, maps::ConfigMap,
 };
 
-use crate::{Node, Pod, hooks::ifindex, pins::ROOT};
+use crate::{Node, Pod, agent::pins::ROOT, kernel::hooks::ifindex};
 
 const STATE: &str = "/run/flannel";
 const MTU: u32 = 1450;

@@ -12,7 +12,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
 };
 
-use crate::{Host, eventually, wait::patient};
+use crate::{Host, eventually, harness::wait::patient};
 
 /// Both ends of a connection.
 #[derive(Debug)]

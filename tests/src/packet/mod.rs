@@ -1,6 +1,7 @@
 //! IP packets of either family, as tests send them. No I/O. [`frame`] reads what arrives.
 
 pub mod frame;
+pub mod wire;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -4,6 +4,8 @@
 //! compared with. [`Flanneld`] is the order in which stock does all of it.
 
 mod flanneld;
+pub mod mixed;
+pub mod node;
 mod rules;
 
 use std::fs;

@@ -3,7 +3,9 @@
 use std::{fs, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, ChildGuard, Pair, eventually, fast::fast_pair, pins::monitor_lease};
+use flannel_tests::{
+    Agent, ChildGuard, Pair, agent::pins::monitor_lease, eventually, fast::fast_pair,
+};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

@@ -5,7 +5,9 @@ use std::{fs, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use flannel_connectivity::hosts::inside::Ask;
 use flannel_tests::{
-    Agent, ChildGuard, Lab, agent_binary, cluster::Cluster, eventually, topology::Stack,
+    Agent, ChildGuard, Lab, agent_binary,
+    cluster::{Cluster, topology::Stack},
+    eventually,
 };
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};

@@ -7,9 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Agent, Confinement, Lab, Pair, TwoNodes, agent_binary,
-    cluster::{self, HOST_GW, LEASES, VXLAN},
+    cluster::{self, HOST_GW, LEASES, VXLAN, topology::Stack},
     fast::fast_pair_of,
-    topology::Stack,
 };
 use serde_json::{Value, json};
 

@@ -5,7 +5,11 @@ use std::{net::IpAddr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Pair, eventually, fast::fast_pair, monitor::Monitor, not_run, pins::monitor_lease,
+    Pair,
+    agent::{monitor::Monitor, pins::monitor_lease},
+    eventually,
+    fast::fast_pair,
+    not_run,
 };
 use serde_json::Value;
 

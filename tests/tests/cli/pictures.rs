@@ -10,9 +10,9 @@ use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Agent, Pair,
     fast::fast_pair,
+    harness::picture::{COLUMNS, Picture},
     no_agent::Talk,
     not_run,
-    picture::{COLUMNS, Picture},
 };
 
 /// The words in front of two blanks, as in `ready      yes`, and the heads of tables.

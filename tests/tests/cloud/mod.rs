@@ -20,7 +20,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use ec2::{Ec2, MISSING};
 use flannel_tests::{
-    Agent, TwoNodes, cluster, cluster::LEASES, eventually, not_run, topology::Stack,
+    Agent, TwoNodes,
+    cluster::{self, LEASES, topology::Stack},
+    eventually, not_run,
 };
 use serde_json::{Value, json};
 

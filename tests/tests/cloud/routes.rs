@@ -1,7 +1,10 @@
 //! The route of a node, and what is cleared away with it.
 
 use anyhow::{Result, ensure};
-use flannel_tests::{Agent, cluster::config, etcd::CONFIG_KEY, topology::Stack};
+use flannel_tests::{
+    Agent,
+    cluster::{config, etcd::CONFIG_KEY, topology::Stack},
+};
 use serde_json::{Value, json};
 
 use super::{

@@ -1,7 +1,10 @@
 //! The backend tencent-vpc, against a double of Tencent's VPC.
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, TwoNodes, cluster, topology::Stack};
+use flannel_tests::{
+    Agent, TwoNodes,
+    cluster::{self, topology::Stack},
+};
 use serde_json::json;
 
 use super::{

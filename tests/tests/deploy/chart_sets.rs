@@ -133,7 +133,9 @@ fn another_configuration_is_another_pod() -> Result<()> {
 /// `helm test` has the rights that the guide lists for it, and no more.
 #[test]
 fn the_chart_tests_the_network_with_the_rights_of_the_guide() -> Result<()> {
-    let Some(output) = flannel_tests::helm::template(flannel_tests::helm::chart(), None)? else {
+    let Some(output) =
+        flannel_tests::kubernetes::helm::template(flannel_tests::kubernetes::helm::chart(), None)?
+    else {
         return Ok(());
     };
     let all: Vec<Value> = serde_saphyr::from_multiple(&String::from_utf8(output.stdout)?)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
-use flannel_tests::helm;
+use flannel_tests::kubernetes::helm;
 use serde_json::Value;
 
 /// By kind, those of another name than the others of their kind by kind and name.

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, fs, path::PathBuf, process::Output, sync::OnceLock};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{helm, not_run};
+use flannel_tests::{kubernetes::helm, not_run};
 
 use super::{documents::Documents, text_of};
 

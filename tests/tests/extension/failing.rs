@@ -1,7 +1,10 @@
 //! Commands that fail.
 
 use anyhow::{Result, ensure};
-use flannel_tests::{TwoNodes, cluster, cluster::LEASES, topology::Stack};
+use flannel_tests::{
+    TwoNodes,
+    cluster::{self, LEASES, topology::Stack},
+};
 use serde_json::json;
 
 use super::{added, runs, script, wait_status};

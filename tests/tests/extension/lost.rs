@@ -1,7 +1,7 @@
 //! Packets that what the commands made does not carry, and the agent's answers.
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, Pair, topology::Stack};
+use flannel_tests::{Agent, Pair, cluster::topology::Stack};
 use serde_json::{Value, json};
 
 use super::{added, script, vxlan};

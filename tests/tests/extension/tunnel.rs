@@ -5,10 +5,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Agent,
-    cluster::{Cluster, LEASES},
+    cluster::{Cluster, LEASES, topology::Stack},
     eventually,
     load::{UdpLoad, UdpRun},
-    topology::Stack,
 };
 use serde_json::json;
 

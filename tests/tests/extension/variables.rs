@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{TwoNodes, cluster, cluster::LEASES, eventually, topology::Stack};
+use flannel_tests::{
+    TwoNodes,
+    cluster::{self, LEASES, topology::Stack},
+    eventually,
+};
 use serde_json::json;
 
 use super::{added, runs, script};

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    StockEnd, StockNode, TwoNodes, cluster, cluster::LEASES, eventually, snapshot::Snapshot,
-    topology::Stack,
+    StockEnd, StockNode, TwoNodes,
+    agent::snapshot::Snapshot,
+    cluster::{self, LEASES, topology::Stack},
+    eventually,
 };
 
 #[test]
@@ -15,7 +17,7 @@ fn a_node_gets_subnets_and_no_devices_routes_or_rules() -> Result<()> {
         Stack::Dual,
         &cluster::config(Stack::Dual, r#"{"Type":"alloc"}"#),
     )?;
-    flannel_tests::pair::wait_dad(&pair.a)?;
+    cluster::pair::wait_dad(&pair.a)?;
     let end = |address: &str| Some(StockEnd::host_gw(9, address));
     StockNode {
         v4: end("192.168.1.99"),

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    StockEnd, StockNode, TwoNodes, cluster, eventually, snapshot::Snapshot, topology::Stack,
+    StockEnd, StockNode, TwoNodes,
+    agent::snapshot::Snapshot,
+    cluster::{self, topology::Stack},
+    eventually,
 };
 
 use super::{DIRECT_ROUTING, HOST_GW};
@@ -16,7 +19,7 @@ fn nothing_is_left(
     removed: &[&str],
 ) -> Result<()> {
     let pair = TwoNodes::with(name, Stack::Dual, &cluster::config(Stack::Dual, backend))?;
-    flannel_tests::pair::wait_dad(&pair.a)?;
+    cluster::pair::wait_dad(&pair.a)?;
     pair.a.sh("ip route add 10.9.0.0/16 via 192.168.1.12")?;
     pair.a
         .sh("ip -6 route add fd00:9::/48 via 2001:db8:1::12")?;

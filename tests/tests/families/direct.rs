@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    cluster::Cluster,
+    cluster::{Cluster, topology::Stack},
     eventually,
     load::{UdpLoad, UdpRun},
-    topology::Stack,
 };
 
 use super::DIRECT_ROUTING;

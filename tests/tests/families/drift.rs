@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    Agent, StockEnd, StockNode, TunnelState, TwoNodes, cluster, eventually, topology::Stack,
+    Agent, StockEnd, StockNode, TunnelState, TwoNodes,
+    cluster::{self, topology::Stack},
+    eventually,
 };
 use serde_json::Value;
 

@@ -6,9 +6,8 @@ use anyhow::{Result, ensure};
 use flannel_datapath::AttachKind;
 use flannel_tests::{
     StockEnd, StockNode, TwoNodes,
-    cluster::{self, Cluster},
+    cluster::{self, Cluster, topology::Stack},
     eventually, stock,
-    topology::Stack,
 };
 use serde_json::Value;
 

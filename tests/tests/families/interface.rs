@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    cluster::{Cluster, LEASES},
+    cluster::{Cluster, LEASES, topology::Stack},
     eventually,
-    topology::Stack,
 };
 use serde_json::Value;
 

@@ -5,10 +5,9 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use flannel_tests::{
     Mixed, StockNode, TwoNodes,
-    cluster::{self, LEASES},
+    cluster::{self, LEASES, topology::Stack},
     load::udp_stream,
-    mixed::STOCK_IPV6,
-    topology::Stack,
+    stock::mixed::STOCK_IPV6,
 };
 
 use super::VXLAN;

@@ -1,7 +1,10 @@
 //! Each tunnel's MTU is exactly what fits the underlay, and pods get one that fits every family.
 
 use anyhow::{Result, ensure};
-use flannel_tests::{Agent, Node, cluster::Cluster, topology::Stack};
+use flannel_tests::{
+    Agent, Node,
+    cluster::{Cluster, topology::Stack},
+};
 
 use super::VXLAN;
 

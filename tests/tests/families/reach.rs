@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use super::VXLAN;
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    cluster::Cluster,
+    cluster::{
+        Cluster,
+        topology::{OFFLOAD, Stack, WIRE},
+    },
     load::iperf::tcp_stream,
-    topology::{OFFLOAD, Stack, WIRE},
 };
 
 /// A stream from a pod of `a` to one of `c`, and whether the programs of `a` took part in it as

@@ -1,7 +1,10 @@
 //! Configurations that cannot be served end the start, with the value and the remedy.
 
 use anyhow::{Result, ensure};
-use flannel_tests::{TwoNodes, cluster, topology::Stack};
+use flannel_tests::{
+    TwoNodes,
+    cluster::{self, topology::Stack},
+};
 
 use super::{HOST_GW, VXLAN};
 

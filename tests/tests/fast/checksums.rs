@@ -8,12 +8,15 @@ use std::{net::IpAddr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, Pod, TwoNodes, cluster, eventually,
+    Agent, Pod, TwoNodes,
+    cluster::{self, topology::Stack},
+    eventually,
     fast::{Family, FastLab, fast_pair_of},
     load::{UdpLoad, UdpRun},
-    packet::Packet,
-    topology::Stack,
-    wire::{Capture, inject},
+    packet::{
+        Packet,
+        wire::{Capture, inject},
+    },
 };
 
 /// Larger than what the kernel sums while it copies (`CHECKSUM_BREAK`, 76 bytes): only then the sum

@@ -20,10 +20,10 @@ use flannel_common::{
 use flannel_datapath::{Maps, PinRoot};
 use flannel_tests::{
     Agent, Host, Pair,
+    agent::pins,
     fast::fast_pair,
+    harness::variable::number,
     load::short_flows::{Round, round},
-    pins,
-    variable::number,
 };
 
 const DEFAULT_FLOWS: u64 = 100_000;

@@ -13,9 +13,8 @@ use flannel_common::{fast::FastConfig, program::Program, reason::Reason};
 use flannel_tests::{
     eventually,
     no_agent::{BareNode, BarePair, Key, Talk},
-    packet::Packet,
+    packet::{Packet, wire::inject},
     throughout,
-    wire::inject,
 };
 use nix::{
     libc,

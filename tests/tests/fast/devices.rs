@@ -11,19 +11,21 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use flannel_common::{addr::Mac, program::Program, reason::Reason};
 use flannel_tests::{
-    Pair, Pod, eventually,
+    Pair, Pod,
+    cluster::topology::Stack,
+    eventually,
     fast::{Counters, Family, fast_pair_of},
-    hooks::ifindex,
+    kernel::{hooks::ifindex, xdp},
     load::{
         bulk::{BLOCK, Bulk, BulkLoad},
         rr::{Protocol, rr},
     },
     no_agent::Talk,
-    packet::Packet,
+    packet::{
+        Packet,
+        wire::{Capture, inject, inject_frame},
+    },
     throughout,
-    topology::Stack,
-    wire::{Capture, inject, inject_frame},
-    xdp,
 };
 
 /// Bytes a second, and at once.

@@ -7,11 +7,10 @@ use std::{net::SocketAddr, path::Path};
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Node, TwoNodes,
-    cluster::config,
+    cluster::{config, topology::Stack},
     fast::{Conversation, Family, FastLab, arrivals::Arrivals},
     load::rr::Protocol,
     not_run,
-    topology::Stack,
 };
 
 /// The port at which a node serves its pods.

@@ -21,10 +21,10 @@ use flannel_common::{
 use flannel_tests::{
     Host, eventually,
     fast::{Conversation, Family, FastLab, PORT},
+    harness::variable::number,
     load::rr::Protocol,
     packet::Packet,
     service_rules::{Backend, Service, ServiceRules},
-    variable::number,
 };
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, sendto, socket,

@@ -14,13 +14,12 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use flannel_common::{program::Program, reason::Reason};
 use flannel_tests::{
-    Node,
-    conntrack::{self, Connection},
-    eventually,
+    Node, eventually,
     fast::{
         Conversation, Family, FastLab,
         arrivals::{Arrival, Arrivals},
     },
+    kernel::conntrack::{self, Connection},
     load::rr::Protocol,
     no_agent::Talk,
     not_run, throughout,

@@ -11,13 +11,13 @@ use anyhow::{Context as _, Result, ensure};
 use etherparse::TcpHeader;
 use flannel_common::{program::Program, reason::Reason};
 use flannel_tests::{
-    Host, conntrack, eventually,
+    Host, eventually,
     fast::{Family, FastLab, PORT},
+    kernel::conntrack,
     load::rr::Protocol,
     no_agent::Talk,
-    packet::Packet,
+    packet::{Packet, wire::inject},
     service_rules::{Backend, Service, ServiceRules},
-    wire::inject,
 };
 
 /// Sequence numbers of forged packets, far from each other: of two neighbours at most one is near a

@@ -17,8 +17,10 @@ use flannel_tests::{
     host::joined,
     no_agent::BarePair,
     not_run,
-    packet::{Packet, vxlan},
-    wire::{Capture, inject},
+    packet::{
+        Packet, vxlan,
+        wire::{Capture, inject},
+    },
 };
 
 /// `b` among the peers of `a`.

@@ -18,14 +18,13 @@ use flannel_common::{
 use flannel_datapath::clock;
 use flannel_tests::{
     Pod,
-    hooks::ifindex,
-    load::{
-        nfqueue::Answers,
-        rr::{Protocol, rr},
-    },
+    kernel::{hooks::ifindex, nfqueue::Answers},
+    load::rr::{Protocol, rr},
     no_agent::{BareNode, BarePair, Key},
-    packet::Packet,
-    wire::{inject, inject_frame},
+    packet::{
+        Packet,
+        wire::{inject, inject_frame},
+    },
 };
 
 /// Sends equal datagrams from many ports, each many times: only the ports distinguish them.

@@ -13,13 +13,13 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, Pair, conntrack, eventually,
+    Agent, Pair, eventually,
     fast::{FLAGS, Family, fast_pair},
+    harness::{variable::number, wait::patient},
+    kernel::conntrack,
     load::{datagrams::Datagrams, rr::Protocol},
     no_agent::Talk,
     service_rules::{Backend, Service, ServiceRules},
-    variable::number,
-    wait::patient,
 };
 
 /// Address and port of the Service.

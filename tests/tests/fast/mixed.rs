@@ -11,17 +11,20 @@ use anyhow::{Context as _, Result, ensure};
 use etherparse::ip_number;
 use flannel_common::{program::Program, reason::Reason};
 use flannel_tests::{
-    Mixed, Pod, eventually,
+    Mixed, Pod,
+    cluster::topology::{OFFLOAD, Stack},
+    eventually,
     fast::{Counters, FLAGS},
     load::{
         bulk::{Bulk, BulkLoad, transfer},
         segmented::{Segmented, send},
         udp_stream,
     },
-    packet::{Packet, frame},
+    packet::{
+        Packet, frame,
+        wire::{Capture, inject, inject_frame},
+    },
     throughout,
-    topology::{OFFLOAD, Stack},
-    wire::{Capture, inject, inject_frame},
 };
 
 /// Blocks each way: 8 MB.

@@ -13,10 +13,11 @@ use flannel_datapath::Maps;
 use flannel_tests::{
     Agent, Host, Node, Pod,
     fast::{Family, FastLab, pairs},
-    load::{equal::flood, nfqueue::Answers, rr::Protocol},
+    harness::variable::number,
+    kernel::nfqueue::Answers,
+    load::{equal::flood, rr::Protocol},
     no_agent::BarePair,
     service_rules::{Backend, Service, ServiceRules},
-    variable::number,
 };
 
 /// Services, each of one backend.

@@ -10,7 +10,7 @@ use flannel_tests::{
     eventually,
     fast::{Family, FastLab, PORT},
     load::datagrams::Datagrams,
-    wire::{Capture, inject_frame},
+    packet::wire::{Capture, inject_frame},
 };
 
 /// Forged packets of each kind.

@@ -10,7 +10,7 @@ use flannel_tests::{
     fast::{Family, FastLab, PORT},
     load::datagrams::Datagrams,
     no_agent::BarePair,
-    wire::{Capture, inject_frame},
+    packet::wire::{Capture, inject_frame},
 };
 
 use super::receipt::{Change, FORGED, INNER_UDP, KINDS, RULES, forged, is_marked, is_of_tunnel};

@@ -5,11 +5,12 @@ use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, Pair, Pod, eventually,
+    Agent, Pair, Pod,
+    cluster::topology::Stack,
+    eventually,
     fast::{Family, FastLab, fast_backend},
-    hooks::{Side, programs},
+    kernel::hooks::{Side, programs},
     not_run,
-    topology::Stack,
 };
 use serde_json::{Value, json};
 

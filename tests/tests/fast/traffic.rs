@@ -8,10 +8,11 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, Host, Pair, Pod, eventually,
+    Agent, Host, Pair, Pod,
+    cluster::topology::Stack,
+    eventually,
     fast::{fast_pair, fast_pair_of},
     load::{UdpLoad, UdpRun, bulk::transfer},
-    topology::Stack,
 };
 use serde_json::Value;
 

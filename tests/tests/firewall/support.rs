@@ -9,7 +9,8 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use flannel_host::family::Family;
 use flannel_tests::{
-    Agent, Host, Node, Pod, ThreeNodes, cluster, nodes::ready_agents, topology::Stack,
+    Agent, Host, Node, Pod, ThreeNodes,
+    cluster::{self, nodes::ready_agents, topology::Stack},
 };
 use flannel_traffic::Engine;
 

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    AgentOptions, Confinement, TwoNodes, etcd::CONFIG_KEY, eventually, snapshot::Snapshot,
-    topology::Stack,
+    AgentOptions, Confinement, TwoNodes,
+    agent::snapshot::Snapshot,
+    cluster::{etcd::CONFIG_KEY, topology::Stack},
+    eventually,
 };
 use flannel_traffic::Engine::{Iptables, Nftables};
 

@@ -1,7 +1,10 @@
 //! Device, address and routes are restored if another process changes them.
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{TwoNodes, cluster, topology::Stack};
+use flannel_tests::{
+    TwoNodes,
+    cluster::{self, topology::Stack},
+};
 use serde_json::{Value, json};
 
 use super::{DEVICE, IPIP, device, lacks_ipip, routes};

@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{cluster::Cluster, eventually, load::UdpLoad, topology::Stack};
+use flannel_tests::{
+    cluster::{Cluster, topology::Stack},
+    eventually,
+    load::UdpLoad,
+};
 
 use super::{DEVICE, IPIP, device, lacks_ipip, routes};
 

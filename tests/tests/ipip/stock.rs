@@ -1,7 +1,10 @@
 //! Device and routes that stock flannel left on the node are taken over.
 
 use anyhow::{Result, ensure};
-use flannel_tests::{TwoNodes, cluster, cluster::LEASES, topology::Stack};
+use flannel_tests::{
+    TwoNodes,
+    cluster::{self, LEASES, topology::Stack},
+};
 
 use super::{DEVICE, IPIP, device, lacks_ipip, routes};
 

@@ -4,9 +4,8 @@
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Node,
-    cluster::{Cluster, LEASES},
-    topology::Stack,
-    wire::Capture,
+    cluster::{Cluster, LEASES, topology::Stack},
+    packet::wire::Capture,
 };
 use serde_json::{Value, json};
 

@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{Agent, cluster, etcd::CONFIG_KEY, eventually};
+use flannel_tests::{
+    Agent,
+    cluster::{self, etcd::CONFIG_KEY},
+    eventually,
+};
 
 use super::{agents, pid, policies, two_nodes};
 

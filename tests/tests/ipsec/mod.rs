@@ -19,7 +19,9 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, AgentOptions, Confinement, Node, TwoNodes, cluster, eventually, topology::Stack,
+    Agent, AgentOptions, Confinement, Node, TwoNodes,
+    cluster::{self, topology::Stack},
+    eventually,
 };
 use serde_json::Value;
 

@@ -4,11 +4,11 @@ use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    Agent, Pod, TwoNodes, cluster,
+    Agent, Pod, TwoNodes,
+    cluster::{self, topology::Stack},
     load::{UdpLoad, bulk::transfer},
     not_run,
-    topology::Stack,
-    wire::Capture,
+    packet::wire::Capture,
 };
 
 use super::{

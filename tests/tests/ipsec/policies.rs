@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, TwoNodes, cluster::LEASES, eventually, wire::Capture};
+use flannel_tests::{Agent, TwoNodes, cluster::LEASES, eventually, packet::wire::Capture};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 

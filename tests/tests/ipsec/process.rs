@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, Pod, TwoNodes, eventually, not_run, wire::Capture};
+use flannel_tests::{Agent, Pod, TwoNodes, eventually, not_run, packet::wire::Capture};
 
 use super::{
     ADDRESSES, agents, final_state, has_esp, pid, policies, tunnel, two_nodes, wait_tunnel,

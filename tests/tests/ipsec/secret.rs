@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{etcd::CONFIG_KEY, eventually};
+use flannel_tests::{cluster::etcd::CONFIG_KEY, eventually};
 
 use super::{ADDRESSES, PSK, config, options, two_nodes};
 

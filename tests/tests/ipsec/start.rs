@@ -3,7 +3,7 @@
 use std::{fs, net::UdpSocket, path::Path, time::Duration};
 
 use anyhow::{Result, ensure};
-use flannel_tests::{TwoNodes, eventually, topology::Stack};
+use flannel_tests::{TwoNodes, cluster::topology::Stack, eventually};
 
 use super::{PROGRAMS, PSK, agents, config, options, pid, two_nodes};
 

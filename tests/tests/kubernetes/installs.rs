@@ -9,8 +9,8 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    eventually, helm,
-    kubernetes::{Kubernetes, Parts, flannel, items},
+    eventually,
+    kubernetes::{Kubernetes, Parts, flannel, helm, items},
 };
 use serde_json::Value;
 

@@ -6,8 +6,9 @@ use std::{net::IpAddr, time::Duration};
 use anyhow::{Result, ensure};
 use flannel_tests::{
     eventually,
+    kernel::nfqueue::Answers,
     kubernetes::{Kubernetes, PodOnNode},
-    load::{UdpLoad, UdpRun, nfqueue::Answers},
+    load::{UdpLoad, UdpRun},
 };
 
 use super::paths::{self, LABEL};

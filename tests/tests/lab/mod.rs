@@ -10,17 +10,18 @@ use std::{
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    Lab, Node, StockNode, eventually,
-    lab_record::start_time,
+    Lab, Node, StockNode,
+    agent::snapshot::Snapshot,
+    cluster::topology::{ROUTER, Three, Two},
+    eventually,
+    lab::record::start_time,
     load::{
         UdpLoad, UdpRun,
         iperf::tcp_stream,
         rr::{Protocol, rr},
         udp_stream,
     },
-    snapshot::Snapshot,
     stock,
-    topology::{ROUTER, Three, Two},
 };
 
 /// Kernel vxlan as flannel sets it up: node number `number` at `local`, and its one peer.

@@ -4,7 +4,8 @@ use std::{thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, StockNode, TunnelState, TwoNodes, cluster::VXLAN, eventually, hooks, snapshot::Snapshot,
+    Agent, StockNode, TunnelState, TwoNodes, agent::snapshot::Snapshot, cluster::VXLAN, eventually,
+    kernel::hooks,
 };
 
 /// The limit for repairs. Events announce foreign changes; the full resync runs only every 30 s.

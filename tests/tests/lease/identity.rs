@@ -5,10 +5,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use flannel_tests::{
     Agent, AgentOptions, Node, TwoNodes,
-    cluster::{self, LEASES, VXLAN},
+    cluster::{self, LEASES, VXLAN, topology::Stack},
     eventually,
     load::{UdpLoad, UdpRun},
-    topology::Stack,
 };
 
 use super::own::own_key;

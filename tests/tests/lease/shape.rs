@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, Host, Node, StockNode, TunnelState, TwoNodes, cluster, eventually, stock,
-    topology::Stack,
+    Agent, Host, Node, StockNode, TunnelState, TwoNodes,
+    cluster::{self, topology::Stack},
+    eventually, stock,
 };
 use serde_json::Value;
 

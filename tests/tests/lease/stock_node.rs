@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use flannel_tests::{Mixed, load::udp_stream, topology::Stack};
+use flannel_tests::{Mixed, cluster::topology::Stack, load::udp_stream};
 
 #[test]
 fn a_stock_node_and_ours_talk_both_ways_in_every_mode() -> Result<()> {

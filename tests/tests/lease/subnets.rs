@@ -5,9 +5,8 @@ use std::{collections::BTreeSet, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Agent, ThreeNodes, TwoNodes,
-    cluster::{self, VXLAN},
+    cluster::{self, VXLAN, nodes::ready_agents},
     eventually,
-    nodes::ready_agents,
 };
 
 /// Two subnets can be leased.

@@ -6,13 +6,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Agent, AgentOptions, Node, Pod, ThreeNodes,
-    cluster::config,
-    etcd::CONFIG_KEY,
+    cluster::{config, etcd::CONFIG_KEY, topology::Stack},
     eventually,
     fast::{Family, PORT},
-    faulty_card::FaultyCard,
+    faults::card::FaultyCard,
     load::datagrams::Datagrams,
-    topology::Stack,
 };
 use serde_json::{Value, json};
 

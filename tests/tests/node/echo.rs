@@ -5,10 +5,9 @@ use std::{fs, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Agent, Node, TwoNodes,
-    cluster::{HOST_GW, VXLAN, config},
+    cluster::{HOST_GW, VXLAN, config, topology::Stack},
     eventually,
-    mixed::Mixed,
-    topology::Stack,
+    stock::mixed::Mixed,
 };
 use serde_json::Value;
 

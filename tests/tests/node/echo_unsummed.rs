@@ -7,12 +7,10 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use flannel_tests::{
     Agent, ThreeNodes,
-    cluster::config,
+    cluster::{config, nodes::ready_agents, topology::Stack},
     eventually,
     fast::{Family, PORT},
     load::datagrams::Datagrams,
-    nodes::ready_agents,
-    topology::Stack,
 };
 use serde_json::Value;
 

@@ -5,9 +5,11 @@ use std::{net::IpAddr, ops::Deref, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Agent, Node, ThreeNodes,
-    cluster::{Cluster, LEASES, VXLAN},
+    cluster::{
+        Cluster, LEASES, VXLAN,
+        topology::{ROUTER, Stack},
+    },
     eventually,
-    topology::{ROUTER, Stack},
 };
 use serde_json::Value;
 

@@ -7,11 +7,8 @@ use anyhow::{Context as _, Result, ensure};
 use flannel_common::SCHEMA;
 use flannel_tests::{
     Agent, AgentOptions, Node, TwoNodes,
-    cluster::{LEASES, VXLAN},
-    etcd::CONFIG_KEY,
-    eventually,
-    nodes::ready_agents,
-    throughout,
+    cluster::{LEASES, VXLAN, etcd::CONFIG_KEY, nodes::ready_agents},
+    eventually, throughout,
 };
 
 const SOON: Duration = Duration::from_secs(15);

@@ -8,7 +8,9 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    AgentOptions, Lab, Node, ThreeNodes, cluster::VXLAN, etcd::CONFIG_KEY, eventually, throughout,
+    AgentOptions, Lab, Node, ThreeNodes,
+    cluster::{VXLAN, etcd::CONFIG_KEY},
+    eventually, throughout,
 };
 use serde_json::{Value, json};
 

@@ -1,7 +1,10 @@
 //! Nodes of one cluster with other tools: each keeps its traffic rules with what it has.
 
 use anyhow::{Result, ensure};
-use flannel_tests::{TwoNodes, cluster::VXLAN, nodes::ready_agents};
+use flannel_tests::{
+    TwoNodes,
+    cluster::{VXLAN, nodes::ready_agents},
+};
 
 #[test]
 fn a_node_without_iptables_is_ready_carries_and_masquerades() -> Result<()> {

@@ -9,9 +9,8 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Agent, Node, TwoNodes,
-    cluster::{self, VXLAN},
+    cluster::{self, VXLAN, topology::Stack},
     eventually,
-    topology::Stack,
 };
 use serde_json::Value;
 

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    Agent, Node, Pod, StockEnd, StockNode, ThreeNodes, TwoNodes, cluster, etcd::CONFIG_KEY,
-    eventually, topology::Stack, wire::Capture,
+    Agent, Node, Pod, StockEnd, StockNode, ThreeNodes, TwoNodes,
+    cluster::{self, etcd::CONFIG_KEY, topology::Stack},
+    eventually,
+    packet::wire::Capture,
 };
 use serde_json::Value;
 

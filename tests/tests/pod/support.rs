@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use flannel_tests::{agent::ask_status, agent_binary, wait::patient};
+use flannel_tests::{agent::ask_status, agent_binary, harness::wait::patient};
 use nix::{
     sched::{CloneFlags, unshare},
     sys::signal::{Signal, kill},

@@ -12,11 +12,14 @@ use std::{net::IpAddr, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use etherparse::{icmpv4, icmpv6, ip_number};
 use flannel_tests::{
-    Agent, Pod, StockEnd, StockNode, TwoNodes, cluster, eventually,
-    packet::frame,
+    Agent, Pod, StockEnd, StockNode, TwoNodes,
+    cluster::{self, topology::Stack},
+    eventually,
+    packet::{
+        frame,
+        wire::{Capture, inject_frame},
+    },
     stock,
-    topology::Stack,
-    wire::{Capture, inject_frame},
 };
 
 /// The number of the other host's subnets.

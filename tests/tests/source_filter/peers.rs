@@ -5,8 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use flannel_tests::{
     load::{UdpLoad, UdpRun},
-    packet::frame,
-    wire::Capture,
+    packet::{frame, wire::Capture},
 };
 
 use super::{Guarded, OTHER, other};

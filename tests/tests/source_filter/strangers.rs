@@ -3,8 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     eventually,
-    packet::{frame, with_priority_tags},
-    wire::Capture,
+    packet::{frame, wire::Capture, with_priority_tags},
 };
 
 use super::{Guarded, SOON};

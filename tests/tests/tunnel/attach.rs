@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use aya::programs::{LinkOrder, SchedClassifier, links::FdLink, tc::TcAttachOptions};
 use flannel_tests::{
     Agent, Pair, eventually,
-    hooks::{self, HOOKS, Side},
+    kernel::hooks::{self, HOOKS, Side},
 };
 use serde_json::Value;
 

@@ -5,9 +5,10 @@ use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, Node, ThreeNodes, TunnelState, cluster, eventually,
-    hooks::{self, Side},
-    snapshot::Snapshot,
+    Agent, Node, ThreeNodes, TunnelState,
+    agent::snapshot::Snapshot,
+    cluster, eventually,
+    kernel::hooks::{self, Side},
 };
 
 const SUBNET_ENV: &str = "/run/flannel/subnet.env";

@@ -5,12 +5,10 @@ use std::{ops::Deref, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    cluster::Cluster,
+    cluster::{Cluster, pair::wait_dad, topology::Stack},
     eventually,
     load::{UdpLoad, UdpRun},
-    pair::wait_dad,
-    topology::Stack,
-    wire::Capture,
+    packet::wire::Capture,
 };
 use serde_json::Value;
 

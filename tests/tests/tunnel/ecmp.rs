@@ -10,13 +10,16 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Pair, eventually,
+    Pair,
+    cluster::topology::{LeafSpine, Stack},
+    eventually,
     fast::Family,
     load::{UdpReport, datagrams::Datagrams},
-    packet::frame::{self, Tunnel, is_encapsulated_by_us},
+    packet::{
+        frame::{self, Tunnel, is_encapsulated_by_us},
+        wire::{Capture, Wanted},
+    },
     throughout,
-    topology::{LeafSpine, Stack},
-    wire::{Capture, Wanted},
 };
 use serde_json::Value;
 

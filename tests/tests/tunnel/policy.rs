@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    Node, Pair, eventually, load::UdpRun, packet::frame::is_encapsulated_by_us, throughout,
-    wire::Capture,
+    Node, Pair, eventually,
+    load::UdpRun,
+    packet::{frame::is_encapsulated_by_us, wire::Capture},
+    throughout,
 };
 
 /// The public address of the receiving node.

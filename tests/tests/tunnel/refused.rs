@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_datapath::probe;
-use flannel_tests::{Agent, TwoNodes, cluster::VXLAN, eventually, not_run, snapshot::Snapshot};
+use flannel_tests::{
+    Agent, TwoNodes, agent::snapshot::Snapshot, cluster::VXLAN, eventually, not_run,
+};
 
 /// The reason why this kernel refuses the programs; where it takes them the test has no subject.
 fn reason(what: &str) -> Option<String> {

@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_common::peer::PeerEntry;
-use flannel_tests::{Node, Pair, etcd::CONFIG_KEY, eventually, hooks, judged, pins, throughout};
+use flannel_tests::{
+    Node, Pair, agent::pins, cluster::etcd::CONFIG_KEY, eventually, judged, kernel::hooks,
+    throughout,
+};
 use ipnet::IpNet;
 
 const PPS: u32 = 20_000;

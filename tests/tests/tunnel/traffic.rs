@@ -7,7 +7,11 @@ use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Host, Pair, TwoNodes,
     agent::Tally,
-    cluster, eventually,
+    cluster::{
+        self,
+        topology::{OFFLOAD, Stack, WIRE},
+    },
+    eventually,
     load::{
         UdpLoad, UdpRun,
         iperf::tcp_stream,
@@ -17,9 +21,8 @@ use flannel_tests::{
     packet::{
         Packet,
         frame::{self, is_encapsulated_by_us},
+        wire::{Capture, inject},
     },
-    topology::{OFFLOAD, Stack, WIRE},
-    wire::{Capture, inject},
 };
 use ipnet::IpNet;
 

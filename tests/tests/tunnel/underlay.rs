@@ -6,15 +6,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Host, Pair,
-    cluster::Cluster,
+    cluster::{Cluster, pair::wait_dad, pod::Pod, topology::Stack},
     eventually,
     load::UdpReport,
-    packet::frame::{self, is_encapsulated_by_us},
-    pair::wait_dad,
-    pod::Pod,
+    packet::{
+        frame::{self, is_encapsulated_by_us},
+        wire::Capture,
+    },
     throughout,
-    topology::Stack,
-    wire::Capture,
 };
 
 /// The public address of the receiving node.

@@ -10,7 +10,11 @@ mod throughput;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, cluster::Cluster, eventually, topology::Stack};
+use flannel_tests::{
+    Agent,
+    cluster::{Cluster, topology::Stack},
+    eventually,
+};
 use serde_json::Value;
 
 /// The TUN device.

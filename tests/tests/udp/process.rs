@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{Agent, cluster, etcd::CONFIG_KEY, eventually, topology::Stack};
+use flannel_tests::{
+    Agent,
+    cluster::{self, etcd::CONFIG_KEY, topology::Stack},
+    eventually,
+};
 
 use super::{DEVICE, cluster as udp_cluster, pid, wait_other};
 

@@ -7,7 +7,11 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, Pod, ThreeNodes, cluster, eventually, topology::Stack};
+use flannel_tests::{
+    Agent, Pod, ThreeNodes,
+    cluster::{self, topology::Stack},
+    eventually,
+};
 use serde_json::json;
 
 use super::{BACKEND, base, counted};

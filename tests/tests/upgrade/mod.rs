@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, Pair, agent_binary, eventually, fast::fast_pair, not_run, snapshot::Snapshot,
+    Agent, Pair, agent::snapshot::Snapshot, agent_binary, eventually, fast::fast_pair, not_run,
 };
 use serde_json::Value;
 

@@ -4,12 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    Agent, cluster,
-    cluster::Cluster,
-    etcd::CONFIG_KEY,
+    Agent,
+    cluster::{self, Cluster, etcd::CONFIG_KEY, topology::Stack},
     eventually,
     load::{UdpLoad, UdpRun},
-    topology::Stack,
 };
 
 const PACKETS_A_SECOND: u32 = 200;

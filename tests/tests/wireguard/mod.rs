@@ -11,7 +11,11 @@ mod stock;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, Node, cluster::Cluster, eventually, topology::Stack};
+use flannel_tests::{
+    Agent, Node,
+    cluster::{Cluster, topology::Stack},
+    eventually,
+};
 use serde_json::Value;
 
 /// The devices by family.

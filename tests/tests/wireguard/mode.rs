@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{not_run, topology::Stack, wire::Capture};
+use flannel_tests::{cluster::topology::Stack, not_run, packet::wire::Capture};
 
 use super::{DEVICES, cluster, device, shown};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{eventually, topology::Stack};
+use flannel_tests::{cluster::topology::Stack, eventually};
 
 use super::{DEVICES, cluster, key, shown, wait_peers};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{eventually, load::UdpLoad, topology::Stack};
+use flannel_tests::{cluster::topology::Stack, eventually, load::UdpLoad};
 
 use super::{DEVICES, cluster, key};
 

@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{ThreeNodes, cluster, eventually, topology::Stack};
+use flannel_tests::{
+    ThreeNodes,
+    cluster::{self, topology::Stack},
+    eventually,
+};
 use serde_json::{Value, json};
 
 use super::{DEVICES, key, shown, wait_peers};

@@ -23,8 +23,8 @@ use super::{
 };
 use crate::{
     Agent, Host, Lab,
-    pins::{self, learn_none_of_ports},
-    topology::SECOND,
+    agent::pins::{self, learn_none_of_ports},
+    cluster::topology::SECOND,
 };
 
 /// A port whose flows the programs are made to learn none of, so every packet is a miss.

@@ -13,7 +13,10 @@ use super::{
     nodes::{LargeNode, new_node},
     peers::{self, NumberedPeer},
 };
-use crate::{AgentOptions, Etcd, Lab, Node, cluster::LEASES, etcd::CONFIG_KEY};
+use crate::{
+    AgentOptions, Etcd, Lab, Node,
+    cluster::{LEASES, etcd::CONFIG_KEY},
+};
 
 const NET_CONFIG: &str = "/run/net-conf.json";
 const PORT: u16 = 6443;

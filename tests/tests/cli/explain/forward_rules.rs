@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Pair, eventually, topology::Stack};
+use flannel_tests::{Pair, cluster::topology::Stack, eventually};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

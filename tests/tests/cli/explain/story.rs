@@ -5,7 +5,10 @@ use std::{net::IpAddr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, Pair, Pod, TwoNodes, cluster, eventually, fast::fast_pair_of, topology::Stack,
+    Agent, Pair, Pod, TwoNodes,
+    cluster::{self, topology::Stack},
+    eventually,
+    fast::fast_pair_of,
 };
 use serde_json::Value;
 

@@ -3,7 +3,9 @@
 use std::{net::IpAddr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, ChildGuard, Node, Pair, eventually, not_run::not_run, topology::Stack};
+use flannel_tests::{
+    Agent, ChildGuard, Node, Pair, cluster::topology::Stack, eventually, harness::not_run::not_run,
+};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

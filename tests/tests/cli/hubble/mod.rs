@@ -21,7 +21,7 @@ use flannel_hubble::{
     },
 };
 use flannel_tests::{
-    Agent, ChildGuard, Pair, eventually, fast::fast_pair, not_run, pins::monitor_lease,
+    Agent, ChildGuard, Pair, agent::pins::monitor_lease, eventually, fast::fast_pair, not_run,
 };
 
 /// Sends a VXLAN header with the VNI of the lab.

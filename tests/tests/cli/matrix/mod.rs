@@ -9,7 +9,11 @@ mod page;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Pair, cluster::HOST_GW, eventually, topology::Stack};
+use flannel_tests::{
+    Pair,
+    cluster::{HOST_GW, topology::Stack},
+    eventually,
+};
 use nix::sys::signal::Signal;
 
 use self::{

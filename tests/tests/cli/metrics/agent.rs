@@ -4,7 +4,11 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{Agent, StockNode, TwoNodes, cluster::VXLAN, etcd::CONFIG_KEY, eventually};
+use flannel_tests::{
+    Agent, StockNode, TwoNodes,
+    cluster::{VXLAN, etcd::CONFIG_KEY},
+    eventually,
+};
 
 use super::scrape::{PORT_FLAG, Scrape};
 

@@ -5,9 +5,9 @@ use std::{net::IpAddr, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Agent,
+    agent::snapshot::Snapshot,
     cni::{Sandbox, addresses, at_once},
     eventually,
-    snapshot::Snapshot,
 };
 use serde_json::{Value, json};
 

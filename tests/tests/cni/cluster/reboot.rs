@@ -6,12 +6,11 @@ use std::{collections::BTreeSet, thread, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Agent,
-    cluster::LEASES,
+    cluster::{LEASES, topology::ROUTER},
     cni::{List, Sandbox, addresses, shipped},
     eventually,
     fast::{FLAGS, Family},
     throughout,
-    topology::ROUTER,
 };
 use serde_json::{Value, json};
 

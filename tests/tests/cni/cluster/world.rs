@@ -6,11 +6,9 @@ use std::ops::Deref;
 use anyhow::Result;
 use flannel_tests::{
     Agent, Node, ThreeNodes,
-    cluster::config,
+    cluster::{config, nodes::ready_agents, topology::Stack},
     cni::{List, Runtime},
     fast::{Counters, FLAGS, until_replayed},
-    nodes::ready_agents,
-    topology::Stack,
 };
 
 /// The minimum number of packets of a conversation that must be replayed.

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     cni::{List, Recorder, STATE, Sandbox, V4},
     eventually,
-    variable::number,
+    harness::variable::number,
 };
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde_json::{Value, json};

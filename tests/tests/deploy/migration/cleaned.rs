@@ -2,7 +2,7 @@
 //! connections survive it.
 
 use anyhow::{Result, ensure};
-use flannel_tests::snapshot::Snapshot;
+use flannel_tests::agent::snapshot::Snapshot;
 
 use super::{
     traffic::{Connections, Phase},

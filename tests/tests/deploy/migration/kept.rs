@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{Agent, eventually, hooks::misplaced, snapshot::Snapshot};
+use flannel_tests::{Agent, agent::snapshot::Snapshot, eventually, kernel::hooks::misplaced};
 
 use super::{
     traffic::{Connections, Phase},

@@ -5,13 +5,13 @@ use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
+    cluster::topology::ROUTER,
     eventually,
     load::{
         UdpLoad, UdpReport, UdpRun,
         bulk::{Bulk, BulkLoad},
     },
     no_agent::Talk,
-    topology::ROUTER,
 };
 
 use super::world::World;

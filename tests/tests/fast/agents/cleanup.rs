@@ -6,8 +6,8 @@ use anyhow::{Result, ensure};
 use flannel_tests::{
     Pair, eventually,
     fast::fast_pair,
-    hooks::{self, Side},
-    load::nfqueue::Answers,
+    kernel::hooks::{self, Side},
+    kernel::nfqueue::Answers,
 };
 
 /// Returns the names of all programs on the pod's veth, regardless of owner and attach type.

@@ -6,10 +6,11 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use aya::programs::{LinkOrder, SchedClassifier, links::FdLink, tc::TcAttachOptions};
 use flannel_tests::{
-    Pair, eventually,
+    Pair,
+    cluster::topology::Stack,
+    eventually,
     fast::{FLAGS, fast_pair},
-    hooks::{self, Side, tcx},
-    topology::Stack,
+    kernel::hooks::{self, Side, tcx},
 };
 
 /// A filter that lets everything pass.

@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use anyhow::{Result, ensure};
-use flannel_tests::{Pair, eventually, fast::FLAGS, load::nfqueue::Answers};
+use flannel_tests::{Pair, eventually, fast::FLAGS, kernel::nfqueue::Answers};
 
 #[test]
 fn packets_may_be_queued_only_while_polls_are_counted() -> Result<()> {

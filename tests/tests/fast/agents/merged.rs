@@ -5,11 +5,12 @@ use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    Agent, Host, Pair, Pod, eventually,
+    Agent, Host, Pair, Pod,
+    cluster::topology::OFFLOAD,
+    eventually,
     fast::fast_pair,
     judged,
     load::bulk::{Bulk, BulkLoad},
-    topology::OFFLOAD,
 };
 
 /// 16 MB each way.

@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, Pair, Pod, eventually,
+    Agent, Pair, Pod,
+    cluster::topology::Stack,
+    eventually,
     fast::fast_pair,
     load::{
         bulk::{Bulk, BulkLoad},
         iperf::tcp_stream,
     },
-    packet::frame,
-    topology::Stack,
-    wire::Capture,
+    packet::{frame, wire::Capture},
 };
 
 /// The reason for the best known remedy against NICs that break inner checksums.

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use flannel_datapath::AttachKind;
 use flannel_tests::{
-    Node, Pod, eventually,
+    Node, Pod,
+    cluster::topology::Stack,
+    eventually,
     fast::{fast_pair, fast_pair_of},
-    hooks::{self, Side, ifindex},
+    kernel::hooks::{self, Side, ifindex},
     no_agent::Talk,
-    topology::Stack,
 };
 
 /// The programs on a pod's veth: ingress, egress.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use flannel_common::SCHEMA;
 use flannel_tests::{
-    Agent, AgentOptions, Pair, TwoNodes, cluster::VXLAN, eventually, fast::fast_pair, hooks,
-    pins::ROOT,
+    Agent, AgentOptions, Pair, TwoNodes, agent::pins::ROOT, cluster::VXLAN, eventually,
+    fast::fast_pair, kernel::hooks,
 };
 
 const PPS: u32 = 20_000;

@@ -8,11 +8,12 @@ use anyhow::{Context as _, Result, ensure};
 use aya::programs::{LinkOrder, SchedClassifier, links::FdLink, tc::TcAttachOptions};
 use flannel_common::{program::Program, reason::Reason};
 use flannel_tests::{
-    Agent, Pair, eventually,
+    Agent, Pair,
+    cluster::topology::Stack,
+    eventually,
     fast::{Counters, fast_pair},
-    hooks::{self, Side},
+    kernel::hooks::{self, Side},
     load::UdpLoad,
-    topology::Stack,
 };
 
 /// The load of one stream.

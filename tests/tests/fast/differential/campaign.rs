@@ -16,7 +16,7 @@ use flannel_tests::{
         scenario::Scenario,
         shrink::shrink,
     },
-    variable::number,
+    harness::variable::number,
 };
 
 use super::{

@@ -6,7 +6,7 @@ use std::{cell::Cell, collections::BTreeSet, net::SocketAddr, time::Duration};
 use anyhow::{Result, ensure};
 use flannel_tests::{
     Node, Pod, TwoNodes,
-    cluster::config,
+    cluster::{config, topology::Stack},
     differential::{
         frame,
         record::Record,
@@ -15,11 +15,10 @@ use flannel_tests::{
     },
     eventually_stable,
     fast::{Family, FastLab},
-    load::nfqueue::Answers,
+    kernel::nfqueue::Answers,
     not_run,
+    packet::wire::Capture,
     service_rules::{Backend, ServiceRules},
-    topology::Stack,
-    wire::Capture,
 };
 
 /// The path between the nodes.

@@ -7,12 +7,12 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use flannel_tests::{
-    conntrack,
     differential::{
         record::Record,
         scenario::{CLIENT_PORTS, Scenario, Side},
         tracked,
     },
+    kernel::conntrack,
 };
 
 use super::{lab::DiffLab, rules, tcp::Conversations, udp::Datagrams};

@@ -16,9 +16,9 @@ use flannel_tests::{
         record::Record,
         scenario::{Direction, Ending, Flow, Kind, Phases, Place, Scenario},
     },
+    harness::wait::patient,
     load::rr::Protocol,
     packet::pattern,
-    wait::patient,
 };
 use nix::{
     errno::Errno,

@@ -15,9 +15,9 @@ use flannel_tests::{
         record::Record,
         scenario::{Direction, Flow, Kind, Phases, Place, Scenario},
     },
+    harness::wait::patient,
     load::rr::Protocol,
     packet::{Packet, pattern},
-    wait::patient,
 };
 use nix::{
     errno::Errno,

@@ -5,12 +5,11 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use flannel_tests::{
     Agent, ChildGuard, TwoNodes,
-    cluster::{HOST_GW, VXLAN, config},
+    cluster::{HOST_GW, VXLAN, config, topology::Stack},
     eventually,
     fast::FLAGS,
-    hooks::{Side, programs},
+    kernel::hooks::{Side, programs},
     load::rr::{Protocol, rr},
-    topology::Stack,
 };
 
 use super::{FOLLOWED, ask, on_external};

@@ -5,18 +5,17 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use flannel_tests::{
     TwoNodes,
-    cluster::{HOST_GW, config},
+    agent::snapshot::Snapshot,
+    cluster::{HOST_GW, config, topology::Stack},
     eventually,
     fast::FLAGS,
-    snapshot::Snapshot,
-    topology::Stack,
 };
 
 use super::{FOLLOWED, ask, on_external};
 
 fn comes_and_goes(name: &str, attach: &str) -> Result<()> {
     let nodes = TwoNodes::with(name, Stack::Dual, &config(Stack::Dual, HOST_GW))?;
-    flannel_tests::pair::wait_dad(&nodes.a)?;
+    flannel_tests::cluster::pair::wait_dad(&nodes.a)?;
     let before = Snapshot::of(&nodes.a)?;
     let agent = nodes.a.ready_agent(
         nodes
@@ -62,7 +61,7 @@ fn comes_and_goes(name: &str, attach: &str) -> Result<()> {
 
 #[test]
 fn by_tcx() -> Result<()> {
-    if flannel_tests::hooks::lacks_tcx("attachment by TCX") {
+    if flannel_tests::kernel::hooks::lacks_tcx("attachment by TCX") {
         return Ok(());
     }
     comes_and_goes("gw-tcx", "--attach=tcx")

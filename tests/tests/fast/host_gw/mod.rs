@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use flannel_tests::{
     Agent, eventually,
-    hooks::{Side, programs},
+    kernel::hooks::{Side, programs},
 };
 use serde_json::{Value, json};
 

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    Pair, eventually,
+    Pair,
+    cluster::topology::Stack,
+    eventually,
     fast::fast_host_gw,
     load::{
         UdpLoad, UdpRun,
         bulk::{Bulk, BulkLoad},
     },
-    topology::Stack,
 };
 
 use super::{FOLLOWED, ask, on_external};

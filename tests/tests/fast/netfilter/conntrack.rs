@@ -8,10 +8,9 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use flannel_tests::{
-    Node,
-    conntrack::{self, Connection},
-    eventually,
+    Node, eventually,
     fast::{Family, FastLab},
+    kernel::conntrack::{self, Connection},
     load::{datagrams::Datagrams, rr::Protocol},
     no_agent::Talk,
     service_rules::{Backend, Service, ServiceRules},

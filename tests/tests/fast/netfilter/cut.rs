@@ -7,9 +7,8 @@ use flannel_tests::{
     eventually,
     fast::{Conversation, Family, FastLab},
     load::rr::Protocol,
-    packet::frame,
+    packet::{frame, wire::Capture},
     throughout,
-    wire::Capture,
 };
 
 /// The longest time until a flow is refreshed, with a margin for a busy machine.

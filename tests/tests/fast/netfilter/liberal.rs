@@ -11,12 +11,13 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    conntrack, eventually,
+    eventually,
     fast::{Family, FastLab},
+    harness::wait::patient,
+    kernel::conntrack,
     load::rr::Protocol,
     no_agent::Talk,
     service_rules::{Backend, Service, ServiceRules},
-    wait::patient,
 };
 
 /// Bytes that are sent, and received, at once.

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Agent, eventually,
     fast::fast_pair,
-    netfilter_program::{NetfilterHook, NetfilterProgram},
+    kernel::netfilter_program::{NetfilterHook, NetfilterProgram},
 };
 
 /// No event announces them; the agent looks every 100 ms in mode `fast`, else every five seconds.

@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use anyhow::{Context as _, Result, ensure};
 use flannel_host::kernel_types;
 use flannel_tests::{
+    agent::pins::learn_none_of_ports,
     fast::{Conversation, Family, FastLab},
-    load::{nfqueue::Answers, rr::Protocol},
+    kernel::nfqueue::Answers,
+    load::rr::Protocol,
     not_run,
-    pins::learn_none_of_ports,
 };
 use nix::{
     sched::{CpuSet, sched_setaffinity},

@@ -10,13 +10,14 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use flannel_common::{program::Program, reason::Reason};
 use flannel_tests::{
-    Pair, eventually,
+    Pair,
+    cluster::topology::{OFFLOAD, Stack, WIRE},
+    eventually,
     fast::{Counters, fast_pair_of},
     load::{
         bulk::transfer,
         segmented::{Segmented, send, send_every},
     },
-    topology::{OFFLOAD, Stack, WIRE},
 };
 
 /// Blocks each way: 64 MB.

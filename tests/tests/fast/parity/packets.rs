@@ -7,11 +7,11 @@ use std::{net::UdpSocket, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use flannel_common::{program::Program, reason::Reason};
 use flannel_tests::{
-    Pair, eventually,
+    Pair,
+    cluster::topology::Stack,
+    eventually,
     fast::{Counters, Family, fast_host_gw, fast_neighbours, fast_pair_of},
-    packet::PORTS,
-    topology::Stack,
-    wire::inject,
+    packet::{PORTS, wire::inject},
 };
 
 use super::{

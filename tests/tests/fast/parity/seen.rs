@@ -7,8 +7,10 @@ use anyhow::Result;
 use etherparse::IpNumber;
 use flannel_tests::{
     Pair, eventually, eventually_stable,
-    packet::{Packet, frame},
-    wire::{Capture, Wanted, inject},
+    packet::{
+        Packet, frame,
+        wire::{Capture, Wanted, inject},
+    },
 };
 
 use super::cases::Route;

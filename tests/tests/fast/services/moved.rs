@@ -8,8 +8,9 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use flannel_tests::{
-    conntrack, eventually,
+    eventually,
     fast::Family,
+    kernel::conntrack,
     load::{
         datagrams::{self, Datagrams},
         rr::Protocol,

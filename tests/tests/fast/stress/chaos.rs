@@ -11,7 +11,9 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow};
 use flannel_common::SCHEMA;
-use flannel_tests::{Agent, Pair, fast::fast_pair_of, topology::Stack, variable::number};
+use flannel_tests::{
+    Agent, Pair, cluster::topology::Stack, fast::fast_pair_of, harness::variable::number,
+};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng, seq::SliceRandom as _};
 
 use super::loads::Loads;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Host, Pair, eventually, fast::fast_pair, variable::number};
+use flannel_tests::{Host, Pair, eventually, fast::fast_pair, harness::variable::number};
 use nix::sys::socket::{setsockopt, sockopt};
 
 /// Flows of a pod. With this many there are slots of `PROBATION` that two flows share.

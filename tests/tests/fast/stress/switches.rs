@@ -4,8 +4,8 @@ use anyhow::{Result, ensure};
 use flannel_common::{program::Program, reason::Reason};
 use flannel_tests::{
     Pair,
+    cluster::topology::Stack,
     fast::{Counters, fast_pair_of},
-    topology::Stack,
 };
 
 use super::loads::Loads;

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 use flannel_datapath::{Maps, PinRoot};
-use flannel_tests::{fast::fast_pair_of, load::flows::ManyFlows, pins, topology::Stack};
+use flannel_tests::{
+    agent::pins, cluster::topology::Stack, fast::fast_pair_of, load::flows::ManyFlows,
+};
 
 use super::loads::Loads;
 

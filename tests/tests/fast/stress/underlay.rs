@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Node, Pair, eventually,
+    Node, Pair,
+    cluster::topology::Stack,
+    eventually,
     fast::{fast_pair_by_two_routers, fast_pair_of},
     load::UdpReport,
-    topology::Stack,
 };
 
 use super::loads::Loads;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context as _, Result};
-use flannel_tests::{kubernetes::Kubernetes, picture::Picture};
+use flannel_tests::{harness::picture::Picture, kubernetes::Kubernetes};
 
 use super::operator;
 use crate::traffic::Traffic;

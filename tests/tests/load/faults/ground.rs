@@ -8,12 +8,13 @@ use std::{
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    Agent, AgentOptions, Pod, StockNode, TwoNodes, eventually,
+    Agent, AgentOptions, Pod, StockNode, TwoNodes,
+    cluster::topology::SECOND,
+    eventually,
     fast::FLAGS,
-    faulty_proxy::FaultyProxy,
+    faults::proxy::FaultyProxy,
     load::{UdpLoad, UdpReport, UdpRun},
     throughout,
-    topology::SECOND,
 };
 
 use super::list::Fault;

@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, time::Duration};
 
 use anyhow::Result;
-use flannel_tests::{StockNode, faulty_proxy::Manner};
+use flannel_tests::{StockNode, faults::proxy::Manner};
 use nix::sys::signal::Signal;
 
 use self::What::{Answers, Death, Node};

@@ -7,7 +7,7 @@ mod world;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{judged, topology::Stack};
+use flannel_tests::{cluster::topology::Stack, judged};
 use nix::sys::signal::Signal;
 
 use self::world::{Kind, World};

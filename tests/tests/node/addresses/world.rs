@@ -6,11 +6,13 @@ use std::{fs, net::IpAddr, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Agent, AgentOptions, Etcd, Lab, Node, Pod,
-    cluster::config,
-    etcd::CONFIG_KEY,
+    cluster::{
+        config,
+        etcd::CONFIG_KEY,
+        topology::{ROUTER, Stack, Three, Topology as _},
+    },
     eventually,
     load::{UdpLoad, UdpRun},
-    topology::{ROUTER, Stack, Three, Topology as _},
 };
 use serde_json::{Value, json};
 use tokio::runtime::{self, Runtime};

@@ -3,7 +3,10 @@
 use std::{thread, time::Duration};
 
 use anyhow::Result;
-use flannel_tests::{TwoNodes, cluster::VXLAN, etcd::CONFIG_KEY};
+use flannel_tests::{
+    TwoNodes,
+    cluster::{VXLAN, etcd::CONFIG_KEY},
+};
 
 /// The agent's end under this configuration: its output.
 fn refused(config: &str) -> Result<String> {

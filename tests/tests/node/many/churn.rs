@@ -12,7 +12,8 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use etcd_client::{PutOptions, Txn, TxnOp};
 use flannel_tests::{
-    Agent, Etcd, StockNode, TunnelState, TwoNodes, cluster::LEASES, eventually, variable::number,
+    Agent, Etcd, StockNode, TunnelState, TwoNodes, cluster::LEASES, eventually,
+    harness::variable::number,
 };
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 

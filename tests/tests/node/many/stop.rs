@@ -5,10 +5,10 @@ use std::time::Duration;
 use anyhow::Result;
 use flannel_tests::{
     TwoNodes,
+    agent::snapshot::Snapshot,
     cluster::VXLAN,
     eventually,
     load::{UdpLoad, UdpRun},
-    snapshot::Snapshot,
 };
 
 #[test]

@@ -15,8 +15,7 @@ use flannel_tests::{
     eventually,
     fast::{Family, FastLab},
     load::datagrams::Datagrams,
-    packet::{Packet, vxlan, with_priority_tags},
-    wire::inject_frame,
+    packet::{Packet, vxlan, wire::inject_frame, with_priority_tags},
 };
 
 const NODE: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 11);

@@ -5,8 +5,10 @@ use std::{collections::BTreeSet, net::UdpSocket, time::Duration};
 use anyhow::Result;
 use flannel_tests::{
     eventually,
-    packet::frame::{self, V4, is_encapsulated_by_us},
-    wire::inject,
+    packet::{
+        frame::{self, V4, is_encapsulated_by_us},
+        wire::inject,
+    },
 };
 
 use super::{IPV4, Wire};

@@ -12,14 +12,15 @@ use std::{fmt::Write as _, ops::Range, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use etherparse::{IpNumber, TcpHeader};
 use flannel_tests::{
-    Pair, eventually,
+    Pair,
+    cluster::topology::Stack,
+    eventually,
     packet::{
         Packet,
         frame::{self, V4, V6, checksum, is_encapsulated_by_us, is_ipv4},
         pattern,
+        wire::{Capture, Wanted, inject},
     },
-    topology::Stack,
-    wire::{Capture, Wanted, inject},
 };
 
 /// A field of a tunnel frame before the inner packet.

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, ChildGuard, Node, Pod, cluster::LEASES, eventually, snapshot::Snapshot,
+    Agent, ChildGuard, Node, Pod, agent::snapshot::Snapshot, cluster::LEASES, eventually,
 };
 use serde_json::Value;
 

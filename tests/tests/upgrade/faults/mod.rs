@@ -17,7 +17,7 @@ mod streams;
 mod tally;
 
 use anyhow::{Context as _, Result};
-use flannel_tests::{differential::random::Random, variable::number};
+use flannel_tests::{differential::random::Random, harness::variable::number};
 
 use self::{draw::Draw, site::Site, tally::Tally};
 

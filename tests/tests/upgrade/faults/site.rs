@@ -7,8 +7,10 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    StockNode, ThreeNodes, agent_binary, cluster::LEASES, eventually, fast::FLAGS,
-    nodes::ready_agents,
+    StockNode, ThreeNodes, agent_binary,
+    cluster::{LEASES, nodes::ready_agents},
+    eventually,
+    fast::FLAGS,
 };
 
 use super::{

@@ -14,8 +14,8 @@ use nix::{
 
 use crate::{
     Host,
+    kernel::nfnetlink::{self, attribute, nested},
     load::rr::Protocol,
-    nfnetlink::{self, attribute, nested},
 };
 
 /// Between whom: as what a packet enters, or leaves.

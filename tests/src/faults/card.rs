@@ -27,7 +27,7 @@ use nix::{
 use crate::{
     Host,
     host::joined,
-    wire::{OUTGOING, link_address},
+    packet::wire::{OUTGOING, link_address},
 };
 
 /// Milliseconds between two looks whether the card is to end.

@@ -5,10 +5,14 @@ use std::{ops::Deref, time::Duration};
 use anyhow::{Result, ensure};
 
 use crate::{
-    Agent, Node, Nodes, Pod, cluster, eventually,
+    Agent, Node, Nodes, Pod,
+    cluster::{
+        self,
+        nodes::ready_agents,
+        topology::{LeafSpine, Stack, Three, Topology, TwoRouters},
+    },
+    eventually,
     load::{UdpLoad, UdpRun},
-    nodes::ready_agents,
-    topology::{LeafSpine, Stack, Three, Topology, TwoRouters},
 };
 
 /// Nodes `a` and `c` of a topology, ready. In [`Three`], `b` carries nothing.
@@ -133,8 +137,8 @@ impl<N> Pair<N> {
         self.receiver.set_mode(mode)
     }
 
-    /// Sets both nodes' cables up: [`OFFLOAD`](crate::topology::OFFLOAD) or
-    /// [`WIRE`](crate::topology::WIRE).
+    /// Sets both nodes' cables up: [`OFFLOAD`](crate::cluster::topology::OFFLOAD) or
+    /// [`WIRE`](crate::cluster::topology::WIRE).
     pub fn set_offloads(&self, features: &str) -> Result<()> {
         for node in [self.sender.node(), self.receiver.node()] {
             node.sh(&format!("ethtool -K eth0 {features}"))?;

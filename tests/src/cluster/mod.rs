@@ -1,10 +1,22 @@
 //! A whole cluster on the standard topology: etcd, and an agent and a pod on each of three nodes.
 
+pub mod etcd;
+pub mod link;
+pub mod node;
+pub mod nodes;
+pub mod pair;
+pub mod pod;
+pub mod topology;
+
 use std::ops::Deref;
 
 use anyhow::Result;
 
-use crate::{Agent, Pod, ThreeNodes, load::UdpLoad, nodes::ready_agents, topology::Stack};
+use crate::{
+    Agent, Pod, ThreeNodes,
+    cluster::{nodes::ready_agents, topology::Stack},
+    load::UdpLoad,
+};
 
 /// The keys of the leases start with this.
 pub const LEASES: &str = "/coreos.com/network/subnets/";

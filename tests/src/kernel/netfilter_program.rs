@@ -8,7 +8,7 @@ use nix::libc;
 
 use crate::{
     Host,
-    xdp::{PROG_LOAD, bpf},
+    kernel::xdp::{PROG_LOAD, bpf},
 };
 
 // linux/bpf.h.

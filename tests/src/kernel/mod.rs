@@ -1,4 +1,11 @@
-//! Counters of the kernel for a host.
+//! The kernel past the agent: counters of a host, conntrack, queues of packets, programs of others.
+
+pub mod conntrack;
+pub mod hooks;
+pub mod netfilter_program;
+mod nfnetlink;
+pub mod nfqueue;
+pub mod xdp;
 
 use std::fs;
 

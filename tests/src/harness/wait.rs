@@ -1,8 +1,8 @@
 //! Waiting for a condition. The only way this crate waits for another process or for the kernel.
 //!
-//! A deadline ends the wait for what does not come. On a busy machine it is longer: up to
-//! six times, while something waits for a CPU ([`crate::pressure`]). `FLANNEL_LAB_PATIENCE`
-//! (a number, default 1) is the least factor, for slow machines. The two are not multiplied: the
+//! A deadline ends the wait for what does not come. On a busy machine it is longer: up to six
+//! times, while something waits for a CPU ([`super::pressure`]). `FLANNEL_LAB_PATIENCE` (a number,
+//! default 1) is the least factor, for slow machines. The two are not multiplied: the
 //! message of a wait is to come before a test runner ends the whole test without one.
 
 use std::{
@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Result, bail};
 
-use crate::pressure::{self, Since};
+use crate::harness::pressure::{self, Since};
 
 /// The factor of a deadline on the busiest machine.
 const MOST_PATIENCE: f64 = 6.0;

@@ -1,4 +1,15 @@
-//! The agent under test, as an operator runs it.
+//! The agent under test, as an operator runs it, and what it leaves on its node.
+
+mod drift;
+pub mod lease;
+pub mod log;
+pub mod memory_limit;
+pub mod monitor;
+pub mod pins;
+pub mod snapshot;
+pub mod subnet_env;
+pub mod suspended;
+pub mod tunnel_state;
 
 use std::{
     env, fs,
@@ -17,9 +28,8 @@ use serde_json::Value;
 
 use crate::{
     ChildGuard, Confinement, Node, Output, Pod, eventually,
-    lab_record::stat_field,
+    lab::record::stat_field,
     load::{UdpLoad, UdpRun},
-    pins,
 };
 
 /// To lease a subnet and load all programs, on a machine that is busy with something else.

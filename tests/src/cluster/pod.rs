@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use ipnet::IpNet;
 
-use crate::{Host, Node, Output, eventually, subnet_env::SubnetEnv};
+use crate::{Host, Node, Output, agent::subnet_env::SubnetEnv, eventually};
 
 const BRIDGE: &str = "cni0";
 /// By then every node has every other as its peer.

@@ -6,9 +6,11 @@ use anyhow::Result;
 
 use crate::{
     Agent, AgentOptions, Etcd, Lab, Node,
-    etcd::CONFIG_KEY,
+    cluster::{
+        etcd::CONFIG_KEY,
+        topology::{Stack, Three, Topology, Two},
+    },
     eventually,
-    topology::{Stack, Three, Topology, Two},
 };
 
 /// The nodes of a topology, and etcd on one of them.

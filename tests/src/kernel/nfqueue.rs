@@ -24,7 +24,7 @@ use nix::{
 use crate::{
     Host,
     host::joined,
-    nfnetlink::{self, attribute},
+    kernel::nfnetlink::{self, attribute},
 };
 
 // linux/netfilter/nfnetlink.h and nfnetlink_queue.h.

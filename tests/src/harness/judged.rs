@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use crate::pressure::Since;
+use crate::harness::pressure::Since;
 
 /// The time between two wakes of the control measurement.
 const WAKE: Duration = Duration::from_millis(5);
@@ -46,7 +46,7 @@ pub fn judged(what: &str, mut measure: impl FnMut() -> Result<()>) -> Result<()>
 
 /// The reason not to judge; `None` on an idle machine.
 fn reason(share: f64, latest: Duration) -> Option<String> {
-    let is_busy = share >= crate::pressure::BUSY || latest >= LATE;
+    let is_busy = share >= crate::harness::pressure::BUSY || latest >= LATE;
     is_busy.then(|| {
         format!(
             "pressure {:.0} %, a thread woke {} ms late",

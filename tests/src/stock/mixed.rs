@@ -4,8 +4,12 @@
 use anyhow::{Context as _, Result, ensure};
 
 use crate::{
-    Agent, AgentOptions, Pod, StockNode, TwoNodes, cluster, stock,
-    topology::{SECOND, Stack},
+    Agent, AgentOptions, Pod, StockNode, TwoNodes,
+    cluster::{
+        self,
+        topology::{SECOND, Stack},
+    },
+    stock,
 };
 
 /// The VTEP's MAC address of the stock node.

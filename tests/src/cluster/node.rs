@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Result;
 
-use crate::{Host, Pod, subnet_env::SubnetEnv};
+use crate::{Host, Pod, agent::subnet_env::SubnetEnv};
 
 /// A handle to a node; clones are the same node.
 #[derive(Clone, Debug)]

@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result};
 use aya::programs::TcAttachType;
 use serde_json::Value;
 
-use crate::{Host, hooks::tcx_here};
+use crate::{Host, kernel::hooks::tcx_here};
 
 /// The state of one host: section -> lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
