@@ -3,6 +3,7 @@
 //! digests of all with their signature.
 
 mod c_library;
+mod chart;
 mod debian;
 mod krew;
 mod sbom;
@@ -61,7 +62,7 @@ pub(crate) fn release(setup: &Setup<'_>, options: &DistOptions) -> anyhow::Resul
         )?);
     }
     krew::manifest(workspace, &archives, options.url.as_deref(), &dist)?;
-    tarball::chart(workspace, &dist)?;
+    chart::make(workspace, &dist)?;
     files::install(
         &workspace.root().join(MANIFEST),
         &dist.join("kube-flannel.yml"),

@@ -1,4 +1,4 @@
-//! Archives of a release that are not packages: the programs of an architecture, and the chart.
+//! Archives of a release that are not packages: the programs of an architecture.
 
 use std::path::{Path, PathBuf};
 
@@ -54,17 +54,6 @@ pub(super) fn programs(
         &parts,
         &name,
         dist.join(format!("{name}.tar.gz")),
-    )
-}
-
-/// The chart, as `helm package` makes it. Its links lead out of it, so their files are packed.
-pub(super) fn chart(workspace: &Workspace, dist: &Path) -> anyhow::Result<PathBuf> {
-    let dir = workspace.root().join("deploy/chart");
-    pack(
-        workspace,
-        &dir,
-        "kube-flannel",
-        dist.join(format!("flannel-{}.tgz", env!("CARGO_PKG_VERSION"))),
     )
 }
 

@@ -1,5 +1,6 @@
-//! The archive of an image: layers, configuration and manifests, as the OCI image specification 1.0
-//! has them, and the manifest of `docker save` for those who read no other.
+//! Archives of the OCI image layout: of an image with its layers, configuration and manifests, as
+//! the OCI image specification 1.0 has them, and the manifest of `docker save` for those who read
+//! no other; and of other artefacts ([`Store`]).
 
 use std::{
     fs,
@@ -18,19 +19,23 @@ use crate::{
 
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
-const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
-/// A file of the image's store, named by its digest.
+const INDEX_FILE: &str = "index.json";
+const VERSION_FILE: &str = "oci-layout";
+const DOCKER_MANIFEST: &str = "manifest.json";
+
+/// A file of a store, named by its digest.
 #[derive(Debug)]
-struct Blob {
+pub(crate) struct Blob {
     file: PathBuf,
     digest: String,
     bytes: u64,
 }
 
 impl Blob {
-    fn of(workspace: &Workspace, file: PathBuf) -> anyhow::Result<Self> {
+    pub(crate) fn of(workspace: &Workspace, file: PathBuf) -> anyhow::Result<Self> {
         let digest = digest(workspace, &file)?;
         let bytes = fs::metadata(&file)
             .with_context(|| format!("cannot read {}", file.display()))?
@@ -42,7 +47,7 @@ impl Blob {
         })
     }
 
-    fn descriptor(&self, media_type: &str) -> Value {
+    pub(crate) fn descriptor(&self, media_type: &str) -> Value {
         json!({
             "mediaType": media_type,
             "digest": format!("sha256:{}", self.digest),
@@ -128,6 +133,61 @@ fn tar(workspace: &Workspace, dir: &Path, archive: &Path, epoch: u64) -> Command
     tar
 }
 
+/// The directory of a layout.
+#[derive(Debug)]
+pub(crate) struct Store<'a> {
+    pub(crate) workspace: &'a Workspace,
+    pub(crate) dir: &'a Path,
+}
+
+impl Store<'_> {
+    pub(crate) fn add(&self, blob: &Blob) -> anyhow::Result<()> {
+        files::install(&blob.file, &self.dir.join(blob.path()), 0o644)
+    }
+
+    /// Adds a document, by way of a file next to the directory.
+    pub(crate) fn add_document(&self, name: &str, document: &Value) -> anyhow::Result<Blob> {
+        let file = self.dir.with_extension(name);
+        files::write(&file, &document.to_string())?;
+        let blob = Blob::of(self.workspace, file)?;
+        self.add(&blob)?;
+        Ok(blob)
+    }
+
+    /// The manifest of an artefact, of the descriptors of its parts.
+    pub(crate) fn manifest(config: &Value, layers: &[Value]) -> Value {
+        json!({
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": config,
+            "layers": layers,
+        })
+    }
+
+    /// The index of manifests.
+    pub(crate) fn index(manifests: &[Value]) -> Value {
+        json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": manifests })
+    }
+
+    /// Packs the directory, in which `others` are files too.
+    pub(crate) fn pack(
+        &self,
+        index: &Value,
+        others: &[&str],
+        archive: &Path,
+        epoch: u64,
+    ) -> anyhow::Result<()> {
+        const NAMES: [&str; 3] = ["blobs", INDEX_FILE, VERSION_FILE];
+        let version = json!({ "imageLayoutVersion": "1.0.0" });
+        files::write(&self.dir.join(INDEX_FILE), &index.to_string())?;
+        files::write(&self.dir.join(VERSION_FILE), &version.to_string())?;
+        files::make_parent(archive)?;
+        let mut tar = tar(self.workspace, self.dir, archive, epoch);
+        tar.arg("--mode=a+rX,u+w,go-w").args(NAMES).args(others);
+        workspace::run(&mut tar, "tar")
+    }
+}
+
 /// An image.
 #[derive(Debug)]
 pub(crate) struct Layout<'a> {
@@ -150,45 +210,20 @@ impl Layout<'_> {
         dir: &Path,
         archive: &Path,
     ) -> anyhow::Result<()> {
-        let config = Self::blob(workspace, dir, "config", &self.config())?;
-        let manifest = Self::blob(workspace, dir, "manifest", &self.manifest(&config))?;
-        files::write(&dir.join("index.json"), &self.index(&manifest).to_string())?;
-        files::write(
-            &dir.join("oci-layout"),
-            &json!({ "imageLayoutVersion": "1.0.0" }).to_string(),
-        )?;
-        files::write(
-            &dir.join("manifest.json"),
-            &self.docker_manifest(&config).to_string(),
-        )?;
+        let store = Store { workspace, dir };
+        let config = store.add_document("config", &self.config())?;
+        let manifest = store.add_document("manifest", &self.manifest(&config))?;
+        let docker = self.docker_manifest(&config);
+        files::write(&dir.join(DOCKER_MANIFEST), &docker.to_string())?;
         for layer in self.layers {
-            let blob = &layer.compressed;
-            files::install(&blob.file, &dir.join(blob.path()), 0o644)?;
+            store.add(&layer.compressed)?;
         }
-        files::make_parent(archive)?;
-        let mut tar = tar(workspace, dir, archive, self.epoch);
-        tar.args([
-            "--mode=a+rX,u+w,go-w",
-            "blobs",
-            "index.json",
-            "manifest.json",
-            "oci-layout",
-        ]);
-        workspace::run(&mut tar, "tar")
-    }
-
-    /// Writes a document to the store.
-    fn blob(
-        workspace: &Workspace,
-        dir: &Path,
-        name: &str,
-        document: &Value,
-    ) -> anyhow::Result<Blob> {
-        let named = dir.with_extension(name);
-        files::write(&named, &document.to_string())?;
-        let blob = Blob::of(workspace, named)?;
-        files::install(&blob.file, &dir.join(blob.path()), 0o644)?;
-        Ok(blob)
+        store.pack(
+            &self.index(&manifest),
+            &[DOCKER_MANIFEST],
+            archive,
+            self.epoch,
+        )
     }
 
     fn config(&self) -> Value {
@@ -217,12 +252,7 @@ impl Layout<'_> {
             .iter()
             .map(|layer| layer.compressed.descriptor(LAYER))
             .collect();
-        json!({
-            "schemaVersion": 2,
-            "mediaType": MANIFEST,
-            "config": config.descriptor(CONFIG),
-            "layers": layers,
-        })
+        Store::manifest(&config.descriptor(CONFIG), &layers)
     }
 
     /// containerd takes the whole name, others the tag.
@@ -236,7 +266,7 @@ impl Layout<'_> {
             descriptor
         };
         let manifests: Vec<Value> = self.names.iter().map(descriptor).collect();
-        json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": manifests })
+        Store::index(&manifests)
     }
 
     fn docker_manifest(&self, config: &Blob) -> Value {
