@@ -1,13 +1,13 @@
 //! Threads that keep their programs loaded from test to test: a load takes half a second of CPU,
 //! and there are some 300 benches.
 //!
-//! Each has a mount namespace of its own, where the pins are, and each test a network namespace.
-//! They end with the process, and leave nothing behind.
+//! Each thread has its own mount namespace, where the pins are, and each test has its own network
+//! namespace. They end with the process, and leave nothing behind.
 
 use std::{
     env,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Mutex, PoisonError,
         mpsc::{self, Receiver, Sender},
@@ -79,9 +79,6 @@ fn work(tasks: &Receiver<Task>) {
 /// A directory that only this thread and those that it starts can see.
 fn private_directory() -> PathBuf {
     let directory = env::temp_dir();
-    let mounted = |source, kind, flags| {
-        mount(source, &directory, kind, flags, None::<&str>).expect("root may mount");
-    };
     unshare(CloneFlags::CLONE_NEWNS).expect("root may unshare");
     mount(
         None::<&str>,
@@ -91,7 +88,8 @@ fn private_directory() -> PathBuf {
         None::<&str>,
     )
     .expect("mounts of this namespace stay in it");
-    mounted(Some("tmpfs"), Some("tmpfs"), MsFlags::empty());
+    let tmpfs = Some("tmpfs");
+    mount(tmpfs, &directory, tmpfs, MsFlags::empty(), None::<&str>).expect("root may mount");
     directory
 }
 
@@ -118,7 +116,7 @@ impl Loaded {
     /// The programs with empty maps.
     fn bench(&self) -> Bench {
         wipe(&self.pins);
-        Bench::open(PinRoot::new(&self.directory))
+        Bench::open(self.pins.clone())
     }
 
     /// Returns false if a test loaded others or removed a pin.
@@ -129,7 +127,7 @@ impl Loaded {
     fn end(self) {
         // A process that another test is just starting may hold a copy of an open directory for a
         // moment.
-        umount2(Path::new(&self.directory), MntFlags::MNT_DETACH).expect("the bpffs is mounted");
+        umount2(&self.directory, MntFlags::MNT_DETACH).expect("the bpffs is mounted");
     }
 }
 

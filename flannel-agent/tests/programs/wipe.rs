@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeSet,
     io,
-    os::fd::{AsFd as _, AsRawFd as _, RawFd},
+    os::fd::{AsFd as _, AsRawFd as _},
 };
 
 use aya::{
@@ -26,7 +26,7 @@ const MAP_UPDATE_BATCH: libc::c_long = 26;
 const READ_ONLY: u32 = 1 << 7;
 
 /// The maps of the pinned programs, those without a pin included.
-pub(crate) fn maps_of_programs(pins: &PinRoot) -> BTreeSet<u32> {
+fn maps_of_programs(pins: &PinRoot) -> BTreeSet<u32> {
     let maps = |program| {
         let info = ProgramInfo::from_pin(pins.program(program)).expect("the program is pinned");
         info.map_ids()
@@ -59,8 +59,7 @@ fn drain(map: MapData) {
 }
 
 fn descriptor(map: &MapData) -> u32 {
-    let descriptor: RawFd = map.fd().as_fd().as_raw_fd();
-    descriptor.cast_unsigned()
+    map.fd().as_fd().as_raw_fd().cast_unsigned()
 }
 
 /// `struct { ... } batch` of `union bpf_attr`.

@@ -1,6 +1,7 @@
 //! The parts of conntrack's entries on which two modes must agree. Pure.
 
 use super::scenario::{CLIENT_PORTS, Side};
+use crate::kernel::conntrack::{ends, values};
 
 /// The identity of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,13 +60,7 @@ impl Entry {
 pub fn parse(side: Side, line: &str) -> Option<(Tuple, Entry)> {
     let words: Vec<_> = line.split_ascii_whitespace().collect();
     let protocol = *words.get(2)?;
-    let values = |name: &str| {
-        words
-            .iter()
-            .filter_map(|word| word.strip_prefix(name))
-            .collect::<Vec<_>>()
-    };
-    let [sources, destinations, from, to] = ["src=", "dst=", "sport=", "dport="].map(values);
+    let [sources, destinations, from, to] = ends(&words);
     let tuple = |place: usize| -> Option<String> {
         let [from, to] = [from.get(place)?, to.get(place)?];
         Some(format!(
@@ -85,8 +80,8 @@ pub fn parse(side: Side, line: &str) -> Option<(Tuple, Entry)> {
         reply: tuple(1)?,
         state: state.map(|word| (*word).to_owned()),
         is_unreplied: words.contains(&"[UNREPLIED]"),
-        mark: values("mark=")
-            .first()
+        mark: values(&words, "mark=")
+            .next()
             .and_then(|mark| mark.parse().ok())
             .unwrap_or(0),
         timeout: words.get(4)?.parse().ok()?,

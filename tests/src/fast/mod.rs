@@ -41,7 +41,7 @@ impl Agent {
             .sum()
     }
 
-    /// Begins so many generations: each makes all flows be observed again.
+    /// Begins this number of generations. Each makes the programs observe all flows again.
     pub fn begin_generations(&self, number: u32) -> Result<()> {
         let open = || ModeMap::open(&PinRoot::new(ROOT.as_ref()));
         let mut mode = self.node().enter(open)??;

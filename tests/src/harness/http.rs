@@ -14,9 +14,15 @@ impl Host {
     /// `GET` of a path at a port of this host's loopback: the status code and the body.
     pub fn http_get(&self, port: u16, path: &str) -> Result<(u16, String)> {
         let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+        self.http(port, &request, Duration::from_secs(2))
+    }
+
+    /// Sends a request of HTTP 1.0 to a port of this host's loopback, and waits this long for each
+    /// part of the answer: the status code and the body.
+    pub fn http(&self, port: u16, request: &str, limit: Duration) -> Result<(u16, String)> {
         let answer = self.enter(|| -> Result<String> {
             let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-            stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+            stream.set_read_timeout(Some(limit))?;
             stream.write_all(request.as_bytes())?;
             let mut answer = String::new();
             stream.read_to_string(&mut answer)?;

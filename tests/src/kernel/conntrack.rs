@@ -97,6 +97,17 @@ pub fn forget(host: &Host, meant: impl Fn(&Connection) -> bool) -> Result<usize>
     Ok(connections.len())
 }
 
+/// The sources, destinations, source ports and destination ports in the words of a line of
+/// `/proc/net/nf_conntrack`, one of each for each direction.
+pub(crate) fn ends<'a>(words: &[&'a str]) -> [Vec<&'a str>; 4] {
+    ["src=", "dst=", "sport=", "dport="].map(|name| values(words, name).collect())
+}
+
+/// The values of this name in the words of such a line.
+pub(crate) fn values<'a>(words: &[&'a str], name: &str) -> impl Iterator<Item = &'a str> {
+    words.iter().filter_map(move |word| word.strip_prefix(name))
+}
+
 /// `ipv4     2 udp      17 29 src=10.0.0.1 dst=10.0.0.2 sport=1 dport=2 [UNREPLIED] src=10.0.0.2
 /// ...`; `None` for protocols without ports.
 fn parse(line: &str) -> Result<Option<Connection>> {
@@ -106,13 +117,7 @@ fn parse(line: &str) -> Result<Option<Connection>> {
         Some(&"udp") => Protocol::Udp,
         _ => return Ok(None),
     };
-    let values = |name: &str| {
-        words
-            .iter()
-            .filter_map(|word| word.strip_prefix(name))
-            .collect::<Vec<_>>()
-    };
-    let [sources, destinations, from, to] = ["src=", "dst=", "sport=", "dport="].map(values);
+    let [sources, destinations, from, to] = ends(&words);
     let tuple = |place: usize| -> Result<Tuple> {
         let end = |addresses: &[&str], ports: &[&str]| -> Result<SocketAddr> {
             let address: IpAddr = addresses

@@ -4,12 +4,7 @@
 //! Both are on the loopback of the node. `tests/python/ec2.py` is the program; `cargo xtask setup`
 //! brings it with moto.
 
-use std::{
-    io::{Read as _, Write as _},
-    net::{Ipv4Addr, TcpStream},
-    process::Command,
-    time::Duration,
-};
+use std::{process::Command, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{AgentOptions, ChildGuard, Node, eventually};
@@ -124,19 +119,10 @@ impl Ec2 {
             "POST /administrator HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
-        let answer = self.node.enter(|| -> Result<String> {
-            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, METADATA_PORT))?;
-            stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-            stream.write_all(request.as_bytes())?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer)?;
-            Ok(answer)
-        })??;
-        let (head, body) = answer
-            .split_once("\r\n\r\n")
-            .with_context(|| answer.clone())?;
-        ensure!(head.contains(" 200 "), "{method}: {answer}");
-        serde_json::from_str(body).with_context(|| format!("{method}: {answer}"))
+        let limit = Duration::from_secs(10);
+        let (code, body) = self.node.http(METADATA_PORT, &request, limit)?;
+        ensure!(code == 200, "{method}: {code} {body}");
+        serde_json::from_str(&body).with_context(|| format!("{method}: {body}"))
     }
 
     /// The routes of a table but for the local one: destination, interface and state of each.
