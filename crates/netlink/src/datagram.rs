@@ -54,6 +54,21 @@ pub async fn receive(socket: &TokioSocket, buffer: &mut Vec<u8>) -> io::Result<R
     }
 }
 
+/// Reads a datagram that has arrived; `None` if there is none. Does not wait.
+pub fn arrived(socket: &TokioSocket, buffer: &mut Vec<u8>) -> io::Result<Option<Read>> {
+    loop {
+        buffer.clear();
+        buffer.reserve(DATAGRAM);
+        match socket.socket_ref().recv_from(buffer, 0) {
+            Ok((_, sender)) if sender.port_number() == 0 => return Ok(Some(Read::Datagram)),
+            Ok(_) => {}
+            Err(error) if is(&error, Errno::EAGAIN) => return Ok(None),
+            Err(error) if is(&error, Errno::ENOBUFS) => return Ok(Some(Read::Lost)),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Empties the socket. Until it is empty the kernel goes on dropping events, and does not say so
 /// again (`NETLINK_S_CONGESTED` in [af_netlink.c, Linux
 /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/netlink/af_netlink.c)): what is read back

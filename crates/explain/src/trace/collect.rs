@@ -97,35 +97,38 @@ impl Collector {
     }
 
     fn begin(&mut self, packet: u32, moving: MovingPacket) {
-        // The number belonged to a packet whose way is over.
-        if let Some(before) = self.moving.remove(&packet) {
-            self.count(before);
-        }
         if self.followed < PACKETS {
             self.followed += 1;
-            self.moving.insert(packet, moving);
+            self.number(packet, moving);
+        } else if let Some(before) = self.moving.remove(&packet) {
+            self.count(before);
         }
     }
 
-    /// Gives this number to the packet with this fingerprint whose way is not over, if the number
-    /// is that of no other packet.
-    fn renumber(&mut self, packet: u32, fingerprint: Option<HeaderFingerprint>) {
-        if fingerprint.is_none() || self.moving.contains_key(&packet) {
-            return;
+    /// Gives this number to a packet. Until now it may have been that of a packet whose way is over.
+    fn number(&mut self, packet: u32, moving: MovingPacket) {
+        if let Some(before) = self.moving.insert(packet, moving) {
+            self.count(before);
         }
+    }
+
+    /// Gives this number to the packet with this fingerprint whose way is not over, unless it is
+    /// that of such a packet.
+    fn renumber(&mut self, packet: u32, fingerprint: Option<HeaderFingerprint>) {
         let is_same = |moving: &MovingPacket| {
             moving.fingerprint == fingerprint && moving.outcome() == TraceOutcome::Unknown
         };
+        if fingerprint.is_none() || self.moving.get(&packet).is_some_and(is_same) {
+            return;
+        }
         let known = self
             .moving
             .iter()
             .filter(|(_, moving)| is_same(moving))
-            .min_by_key(|(_, moving)| moving.begun);
-        if let Some(moving) = known
-            .map(|(number, _)| *number)
-            .and_then(|number| self.moving.remove(&number))
-        {
-            self.moving.insert(packet, moving);
+            .min_by_key(|(_, moving)| moving.begun)
+            .map(|(number, _)| *number);
+        if let Some(moving) = known.and_then(|number| self.moving.remove(&number)) {
+            self.number(packet, moving);
         }
     }
 
@@ -290,6 +293,32 @@ mod tests {
             ways(events),
             [(TraceOutcome::Dropped, 1, 1), (TraceOutcome::Passed, 1, 1)]
         );
+    }
+
+    /// A later packet may have the place in memory of one that the bridge handed on.
+    #[test]
+    fn a_number_that_a_bridge_gives_again_is_another_packet() {
+        let handed_on = |id| {
+            [
+                with_headers(begun(1), id),
+                with_headers(judged(11, "forward", None, TraceVerdict::Accept), id),
+                with_headers(passed(11), id),
+            ]
+        };
+        for ids in [[1, 2], [0, 0]] {
+            assert_eq!(
+                ways(ids.into_iter().flat_map(handed_on)),
+                [(TraceOutcome::Passed, 1, 2)],
+                "{ids:?}"
+            );
+        }
+    }
+
+    /// As the identifier of an echo request.
+    #[test]
+    fn a_packet_whose_headers_are_translated_keeps_its_number() {
+        let events = [with_headers(begun(1), 1), with_headers(passed(1), 2)];
+        assert_eq!(ways(events), [(TraceOutcome::Passed, 0, 1)]);
     }
 
     #[test]

@@ -15,14 +15,14 @@ mod fingerprint;
 mod flow;
 mod table;
 
-use std::{collections::VecDeque, fmt};
+use std::{collections::VecDeque, fmt, io};
 
 use flannel_netlink::{
     Fault, NetlinkError, Verb,
-    datagram::{DATAGRAM, Read, receive},
+    datagram::{DATAGRAM, Read, arrived, receive},
     open, socket,
 };
-use netlink_sys::{AsyncSocket as _, TokioSocket, protocols::NETLINK_NETFILTER};
+use netlink_sys::{TokioSocket, protocols::NETLINK_NETFILTER};
 use nix::errno::Errno;
 
 use self::{event::decode, table::TraceTable};
@@ -101,9 +101,7 @@ impl PacketTrace {
             match receive(&self.events, &mut self.buffer).await {
                 Ok(Read::Datagram) => self.waiting.extend(decode(&self.buffer, &self.table.table)),
                 Ok(Read::Lost) => self.waiting.push_back(TraceEvent::Lost),
-                Err(error) => {
-                    return Err(Fault::Socket(error).on(Verb::Read, "the events of a trace"));
-                }
+                Err(error) => return Err(unreadable(error)),
             }
         }
     }
@@ -112,7 +110,7 @@ impl PacketTrace {
     /// not read.
     ///
     /// # Errors
-    /// The kernel does not say how many packets there were.
+    /// The kernel does not say how many packets there were, or the socket failed.
     pub fn finish(mut self) -> Result<(MatchedPackets, Vec<TraceEvent>), NetlinkError> {
         let original = self
             .table
@@ -121,21 +119,18 @@ impl PacketTrace {
             .table
             .matched(&mut self.reader, TraceDirection::Reply)?;
         let mut events = Vec::from(self.waiting);
-        loop {
-            self.buffer.clear();
-            // The socket does not block, and an error ends what can be read.
-            if self
-                .events
-                .socket_ref()
-                .recv_from(&mut self.buffer, 0)
-                .is_err()
-            {
-                break;
+        while let Some(read) = arrived(&self.events, &mut self.buffer).map_err(unreadable)? {
+            match read {
+                Read::Datagram => events.extend(decode(&self.buffer, &self.table.table)),
+                Read::Lost => events.push(TraceEvent::Lost),
             }
-            events.extend(decode(&self.buffer, &self.table.table));
         }
         Ok((MatchedPackets { original, reply }, events))
     }
+}
+
+fn unreadable(error: io::Error) -> NetlinkError {
+    Fault::Socket(error).on(Verb::Read, "the events of a trace")
 }
 
 /// True if a trace did not begin because the kernel has no tables with an owner: Linux before 5.12
