@@ -105,7 +105,7 @@ impl Collector {
         }
     }
 
-    /// Gives this number to a packet. Until now it may have been that of a packet whose way is over.
+    /// Gives this number to a packet. The number may have been that of a packet whose way is over.
     fn number(&mut self, packet: u32, moving: MovingPacket) {
         if let Some(before) = self.moving.insert(packet, moving) {
             self.count(before);

@@ -230,6 +230,29 @@ impl Member {
             .partition(|line| line.contains(LOST))
     }
 
+    /// The packets that its programs dropped, and the counters of its kernel that are not zero.
+    pub(super) fn drops(&self) -> Result<String> {
+        let programs = &self.agent.cli_json(&["status", "-o", "json"])?["drops"];
+        let kernel = self
+            .node()
+            .sh("nstat -as *Discards *NoRoutes *Drop* *Errors")?
+            .stdout;
+        let counters = kernel
+            .lines()
+            .filter_map(|line| line.rsplit_once(char::is_whitespace))
+            .map(|(counter, _)| {
+                counter
+                    .split_ascii_whitespace()
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            });
+        Ok(format!(
+            "{}: programs {programs}, kernel {:?}",
+            self.node().name(),
+            counters.collect::<Vec<_>>()
+        ))
+    }
+
     /// Gives it the address of the start.
     pub(super) fn return_to_first_address(&mut self) -> Result<()> {
         if self.is_moved {

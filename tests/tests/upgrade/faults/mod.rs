@@ -45,7 +45,7 @@ fn endure(count: u64, seed: u64) -> Result<()> {
         left -= round;
     }
     println!("{tally}");
-    tally.judge()?;
+    tally.judge(|| site.drops())?;
     site.expect_no_errors()?;
     site.clean()
 }

@@ -151,6 +151,11 @@ impl Site {
         self.streams()?.wait_sent(count)
     }
 
+    /// The packets that programs and kernel of each node dropped.
+    pub(super) fn drops(&self) -> Result<Vec<String>> {
+        self.members.iter().map(Member::drops).collect()
+    }
+
     /// Requires that no agent of the present version logged an error about its own lease, or any
     /// other.
     pub(super) fn expect_no_errors(&self) -> Result<()> {

@@ -27,6 +27,7 @@ struct Stream {
 /// The numbers that were sent during a fault.
 struct During {
     kind: &'static Kind,
+    at: usize,
     numbers: Range<u64>,
     may_lose: bool,
 }
@@ -92,6 +93,7 @@ impl Streams {
             let may_lose = kind.loss.permits(at, stream.between);
             stream.faults.push(During {
                 kind,
+                at,
                 numbers: begin.saturating_sub(1)..*end,
                 may_lose,
             });
@@ -131,15 +133,18 @@ fn count_losses(report: &UdpReport, faults: &[During], between: &str, tally: &mu
                 may_lose: true,
                 ..
             }) => tally.lost(kind),
-            Some(During { kind, .. }) => {
-                tally.complain(format!("{between}, during `{}`", kind.name));
+            Some(During {
+                kind, at, numbers, ..
+            }) => {
+                let place = format!("{between}, during `{}` at node {at}", kind.name);
+                tally.complain(place, || format!("{number} of {numbers:?}"));
             }
             None => {
                 let before = faults.iter().rfind(|fault| fault.numbers.end <= number);
                 let before = before.map_or("before all faults".to_owned(), |fault| {
                     format!("after `{}`", fault.kind.name)
                 });
-                tally.complain(format!("{between}, {before}"));
+                tally.complain(format!("{between}, {before}"), || number.to_string());
             }
         }
     }

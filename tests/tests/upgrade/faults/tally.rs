@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail};
 use flannel_tests::load::UdpReport;
 
 use super::kinds::Kind;
@@ -21,8 +21,11 @@ pub(super) struct Tally {
     rows: BTreeMap<&'static str, Row>,
     sent: u64,
     longest_gap: Duration,
-    /// Losses that nothing permits: their number by place and fault.
-    complaints: BTreeMap<String, u64>,
+    /// Packets that full queues of the whole machine lost under one set of streams.
+    backlog_drops: u64,
+    /// Losses that nothing permits, by place and fault: their number, and the place of the first
+    /// one among what was sent during the fault.
+    complaints: BTreeMap<String, (u64, String)>,
 }
 
 impl Tally {
@@ -35,20 +38,29 @@ impl Tally {
     pub(super) fn add_stream(&mut self, report: &UdpReport) {
         self.sent += report.sent;
         self.longest_gap = self.longest_gap.max(report.longest_gap);
+        self.backlog_drops = self.backlog_drops.max(report.backlog_drops);
     }
 
     pub(super) fn lost(&mut self, kind: &Kind) {
         self.rows.entry(kind.name).or_default().lost += 1;
     }
 
-    pub(super) fn complain(&mut self, place: String) {
-        *self.complaints.entry(place).or_default() += 1;
+    pub(super) fn complain(&mut self, place: String, first: impl FnOnce() -> String) {
+        let (lost, _) = self.complaints.entry(place).or_insert_with(|| (0, first()));
+        *lost += 1;
     }
 
-    /// Fails if a datagram was lost by what loses none.
-    pub(super) fn judge(&self) -> Result<()> {
-        ensure!(self.complaints.is_empty(), "lost: {:#?}", self.complaints);
-        Ok(())
+    /// Fails if a datagram was lost by what loses none. `drops` describes what the nodes dropped.
+    pub(super) fn judge(&self, drops: impl FnOnce() -> Result<Vec<String>>) -> Result<()> {
+        if self.complaints.is_empty() {
+            return Ok(());
+        }
+        bail!(
+            "lost: {:#?}; full queues of the machine: {}; dropped: {:#?}",
+            self.complaints,
+            self.backlog_drops,
+            drops()?
+        )
     }
 }
 
