@@ -20,6 +20,7 @@ mod load;
 mod node;
 mod pod;
 mod source_filter;
+mod stock;
 mod tunnel;
 mod udp;
 mod upgrade;

@@ -6,13 +6,17 @@
 mod flanneld;
 pub mod mixed;
 pub mod node;
+mod process;
 mod rules;
 
 use std::fs;
 
 use anyhow::{Context as _, Result};
 
-pub use self::flanneld::Flanneld;
+pub use self::{
+    flanneld::Flanneld,
+    process::{StockBinary, StockProcess},
+};
 use crate::{Host, StockEnd, StockNode};
 
 /// The tunnel device of a node with the subnet of this number, of the family of `local`, and its

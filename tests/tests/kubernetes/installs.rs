@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     eventually,
-    kubernetes::{Kubernetes, Parts, flannel, helm, items},
+    kubernetes::{Kubernetes, PODS_V6, Parts, flannel, helm, items},
 };
 use serde_json::Value;
 
@@ -225,6 +225,9 @@ pub(crate) fn stock_flannel_comes_and_goes_under_traffic(cluster: &Kubernetes) -
     }
     let path = upstream.join("Documentation/kube-flannel.yml");
     let stock = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    // Flannel 0.20 refuses a node with subnets of both families without it.
+    let network = format!(r#""IPv6Network": "{PODS_V6}", "Network":"#);
+    let stock = stock.replacen(r#""Network":"#, &network, 1);
     let traffic = Traffic::start(cluster)?;
     cluster.set_mode("kernel")?;
     cluster.nodes.iter().try_for_each(|node| {

@@ -12,7 +12,13 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, Node, eventually, load::iperf::tcp_stream, not_run};
+use flannel_tests::{
+    Agent, Node,
+    cluster::Cluster,
+    eventually,
+    load::iperf::tcp_stream,
+    stock::{StockBinary, StockProcess},
+};
 use nix::libc::{self, IFF_NO_PI, IFF_TUN, TUNSETIFF, TUNSETOFFLOAD, ifreq};
 
 use super::{DEVICE, cluster, pid};
@@ -104,13 +110,29 @@ fn the_process_against_one_system_call_for_each_packet() -> Result<()> {
     let (best_ours, best_plain) = (best(&ours), best(&plain));
     println!("Mbit/s: {ours:.0?}; one system call for each packet: {plain:.0?}");
     println!("ratio of the best: {:.2}", best_ours / best_plain);
-    not_run(
-        "the rate of stock flannel's own process",
-        "there is no binary of it here",
-    );
     for node in [&cluster.a, &cluster.b] {
         node.sh(&format!("ip link delete {DEVICE}"))
             .context("the end of the plain processes")?;
     }
+    let Some(stock) = stock_rates(&cluster, rate)? else {
+        return Ok(());
+    };
+    println!(
+        "stock flannel: {stock:.0?}; ratio of the best: {:.2}",
+        best_ours / best(&stock)
+    );
     Ok(())
+}
+
+/// The rates with processes of stock flannel on both nodes, if there is a binary.
+fn stock_rates(cluster: &Cluster, rate: impl Fn(u32) -> Result<f64>) -> Result<Option<Vec<f64>>> {
+    let Some(binary) = StockBinary::find("the rate of stock flannel's own process")? else {
+        return Ok(None);
+    };
+    let processes = [&cluster.a, &cluster.b].map(|node| binary.start(node, &cluster.endpoint()));
+    let processes = processes.into_iter().collect::<Result<Vec<_>>>()?;
+    cluster.pods[0].wait_ping(cluster.pods[1].ip())?;
+    let rates = (0..RUNS).map(rate).collect::<Result<_>>()?;
+    processes.into_iter().try_for_each(StockProcess::end)?;
+    Ok(Some(rates))
 }
