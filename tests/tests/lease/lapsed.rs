@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{Agent, StockNode, TunnelState, TwoNodes, cluster::VXLAN, eventually};
 use nix::sys::signal::Signal;
 
-use super::own::own_key;
+use super::own::{key_in, own_key};
 
 /// Enough for a lease of [`two_agents`] to end, and for the other node to follow.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -108,7 +108,7 @@ fn somebody_else_takes_the_subnet_of_one_that_is(out: Out) -> Result<()> {
         Out::Dead => a.restart()?,
     }
     let status = a.wait_status("another subnet", |status| {
-        ensure!(status["ready"] == true && own_key(&a)? != former);
+        ensure!(status["ready"] == true && key_in(status)? != former);
         Ok(())
     })?;
     let subnet = status["lease"]["subnet"]

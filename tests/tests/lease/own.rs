@@ -9,11 +9,16 @@ use flannel_tests::{
     eventually,
     load::{UdpLoad, UdpRun},
 };
+use serde_json::Value;
 
 pub(super) const LOST: &str = " is lost: ";
 
 pub(super) fn own_key(agent: &Agent) -> Result<String> {
-    let status = agent.status()?;
+    key_in(&agent.status()?)
+}
+
+/// The key of the lease that a status shows.
+pub(super) fn key_in(status: &Value) -> Result<String> {
     Ok(format!(
         "{LEASES}{}",
         status["lease"]["subnet"]

@@ -279,14 +279,19 @@ fn a_deleted_tunnel_device_comes_back_with_all_on_it_and_its_mac_clsact() -> Res
     a_deleted_device_comes_back("clsact")
 }
 
-/// The kernel sends no event; the agent finds out at its next resync.
-fn comes_back_with_the_resync(pair: &Pair, kind: &str) -> Result<()> {
-    assert!(
-        !hooks::misplaced(&pair.net.a)?.is_empty(),
-        "nothing was taken away"
-    );
+/// The kernel sends no event; the agent finds out at its next resync. That may come in between, so
+/// the agent's log shows that programs were taken away.
+fn comes_back_with_the_resync(
+    pair: &Pair,
+    kind: &str,
+    take_away: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let attached = || pair.sender.log_count("attached program=");
+    let before = attached();
+    take_away()?;
     pair.near.ping(pair.far.ip())?;
     eventually("programs in their places", RESYNC, || {
+        ensure!(attached() > before, "none was attached again");
         expect_only(pair, kind)
     })?;
     pair.wait_encapsulated_while_pinging()
@@ -299,16 +304,17 @@ fn tcx_links_whose_pins_are_gone_come_back_with_the_resync() -> Result<()> {
     }
     let pair = Pair::with_flags("unpinned", &["--attach=tcx"])?;
     let links = pair.net.a.outside_path("/sys/fs/bpf/flannel/v2/links");
-    // A resync may come in between, and pins them again.
-    eventually("no program", Duration::from_secs(20), || {
-        for entry in std::fs::read_dir(&links)? {
-            std::fs::remove_file(entry?.path())?;
-        }
-        let wrong = hooks::misplaced(&pair.net.a)?;
-        ensure!(wrong.len() == HOOKS.len(), "{wrong:?}");
-        Ok(())
-    })?;
-    comes_back_with_the_resync(&pair, "tcx")
+    comes_back_with_the_resync(&pair, "tcx", || {
+        // A resync may come in between, and pins them again.
+        eventually("no program", Duration::from_secs(20), || {
+            for entry in std::fs::read_dir(&links)? {
+                std::fs::remove_file(entry?.path())?;
+            }
+            let wrong = hooks::misplaced(&pair.net.a)?;
+            ensure!(wrong.len() == HOOKS.len(), "{wrong:?}");
+            Ok(())
+        })
+    })
 }
 
 /// A link detached by force stays pinned and does nothing.
@@ -335,19 +341,22 @@ fn a_tcx_link_detached_by_force_comes_back_with_the_resync() -> Result<()> {
         return Ok(());
     }
     let index = hooks::ifindex(&pair.net.a, "flannel.1")?;
-    pair.net.a.sh(&format!(
-        "bpftool link detach pinned /sys/fs/bpf/flannel/v2/links/to_tunnel-{index}"
-    ))?;
-    comes_back_with_the_resync(&pair, "tcx")
+    comes_back_with_the_resync(&pair, "tcx", || {
+        let link = format!("/sys/fs/bpf/flannel/v2/links/to_tunnel-{index}");
+        pair.net
+            .a
+            .sh(&format!("bpftool link detach pinned {link}"))
+            .map(drop)
+    })
 }
 
 #[test]
 fn a_clsact_qdisc_taken_away_comes_back_with_the_resync() -> Result<()> {
     let pair = Pair::with_flags("noqdisc", &["--attach=clsact"])?;
-    for device in ["eth0", "flannel.1"] {
-        pair.net
-            .a
-            .sh(&format!("tc qdisc delete dev {device} clsact"))?;
-    }
-    comes_back_with_the_resync(&pair, "clsact")
+    comes_back_with_the_resync(&pair, "clsact", || {
+        ["eth0", "flannel.1"].iter().try_for_each(|device| {
+            let delete = format!("tc qdisc delete dev {device} clsact");
+            pair.net.a.sh(&delete).map(drop)
+        })
+    })
 }
