@@ -74,14 +74,8 @@ pub fn arrived(socket: &TokioSocket, buffer: &mut Vec<u8>) -> io::Result<Option<
 /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/netlink/af_netlink.c)): what is read back
 /// before that may change unseen.
 fn drain(socket: &TokioSocket, buffer: &mut Vec<u8>) -> io::Result<()> {
-    loop {
-        buffer.clear();
-        match socket.socket_ref().recv(buffer, 0) {
-            Err(error) if is(&error, Errno::EAGAIN) => return Ok(()),
-            Err(error) if !is(&error, Errno::ENOBUFS) => return Err(error),
-            _ => {}
-        }
-    }
+    while arrived(socket, buffer)?.is_some() {}
+    Ok(())
 }
 
 fn is(error: &io::Error, errno: Errno) -> bool {

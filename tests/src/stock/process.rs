@@ -31,7 +31,11 @@ impl StockBinary {
             not_run(what, &format!("{VARIABLE} names no flanneld"));
             return Ok(None);
         };
-        ensure!(path.is_file(), "{VARIABLE}: {} is no file", path.display());
+        ensure!(
+            path.is_file(),
+            "{VARIABLE}: {} is not a file",
+            path.display()
+        );
         Ok(Some(Self(path)))
     }
 

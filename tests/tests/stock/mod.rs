@@ -22,8 +22,7 @@ fn config(backend: &str) -> String {
     format!(r#"{{"Network":"10.244.0.0/16","Backend":{{"Type":"{backend}"}}}}"#)
 }
 
-/// A node of ours and one of stock flannel, with a pod each, which reach each other in these modes
-/// of our node.
+/// Pods of our node and of a stock node reach each other in these modes of our node.
 fn reach(backend: &str, modes: &[&str]) -> Result<()> {
     let what = format!("a process of stock flannel with the backend {backend}");
     let Some(stock) = StockBinary::find(&what)? else {

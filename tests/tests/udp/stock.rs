@@ -63,8 +63,7 @@ fn a_peer_of_stock_flannel_and_a_pod_reach_each_other() -> Result<()> {
             "the peer is still known"
         );
         Ok(())
-    })?;
-    Ok(())
+    })
 }
 
 /// Answers one ping of the pod from the peer's node: the request, its sender, and the socket.

@@ -237,15 +237,10 @@ impl Member {
             .node()
             .sh("nstat -as *Discards *NoRoutes *Drop* *Errors")?
             .stdout;
-        let counters = kernel
-            .lines()
-            .filter_map(|line| line.rsplit_once(char::is_whitespace))
-            .map(|(counter, _)| {
-                counter
-                    .split_ascii_whitespace()
-                    .collect::<Vec<_>>()
-                    .join(" ")
-            });
+        let counters = kernel.lines().filter_map(|line| {
+            let mut words = line.split_ascii_whitespace();
+            Some(format!("{} {}", words.next()?, words.next()?))
+        });
         Ok(format!(
             "{}: programs {programs}, kernel {:?}",
             self.node().name(),
