@@ -41,6 +41,9 @@ impl Pod {
         for gateway in &env.subnets {
             addresses.push(address(&host, *gateway, number)?);
         }
+        // The bridge forwards to it from then on.
+        node.wait_link(&veth)?;
+        host.wait_link("eth0")?;
         Ok(Self {
             host,
             node: node.clone(),
