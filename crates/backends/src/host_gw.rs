@@ -5,17 +5,14 @@
 //! them from an administrator's. The programs know the peers that are on the link, for mode `fast`;
 //! there is nothing else for them to do.
 
+use flannel_backend_api::{
+    Backend, BackendError, Desired, Node, PeerWay, ProgramSet, Way, direct_entry, direct_route,
+    network_config, require_own_address, underlay::Underlay,
+};
 use flannel_common::{addr::Mac, node::FamilyConfig};
 use flannel_host::family::Family;
 use flannel_iface::End;
 use flannel_store::Peer;
-
-use crate::{
-    Backend, BackendError, Desired, Node, PeerWay, ProgramSet, Way,
-    desired::{direct_entry, direct_route, network_config},
-    error::require_own_address,
-    underlay::Underlay,
-};
 
 /// The backend.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +65,7 @@ mod tests {
     use flannel_common::{addr::Addr, entry_state::EntryState};
 
     use super::*;
-    use crate::{PeerValue, PodNetwork};
+    use flannel_backend_api::{PeerValue, PodNetwork};
     use flannel_netlink::{Route, RouteKey, protocol};
 
     fn ip(text: &str) -> IpAddr {

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use flannel_backend_api::{Backend, CarriedWay, Marks, Way};
 use flannel_host::family::Family;
 use flannel_netlink::{IpipSpec, Link};
 use flannel_store::config::BackendConfig;
 
 use crate::{
-    Backend, CarriedWay, Unmanaged, Way,
+    Unmanaged,
     host_gw::HostGw,
     ipip::{self, Ipip},
     ipsec::{self, Ipsec},
@@ -52,25 +53,29 @@ pub fn carried_way(name: &str) -> Option<&'static CarriedWay> {
     CARRIED.into_iter().find(|way| way.name == name)
 }
 
-impl Way {
-    /// The names of all ways.
-    pub const NAMES: [&str; 10] = {
-        let [direct, tunnel, kernel, none] = Self::COMMON;
-        let [wireguard, ipsec, ipip, udp, extension, cloud] = CARRIED;
-        [
-            direct,
-            tunnel,
-            kernel,
-            wireguard.name,
-            ipsec.name,
-            ipip.name,
-            udp.name,
-            extension.name,
-            cloud.name,
-            none,
-        ]
-    };
-}
+/// By what the objects of all backends are known.
+pub const MARKS: Marks = Marks {
+    is_tunnel,
+    is_policy: ipsec::is_ours,
+};
+
+/// The names of all ways.
+pub const WAY_NAMES: [&str; 10] = {
+    let [direct, tunnel, kernel, none] = Way::COMMON;
+    let [wireguard, ipsec, ipip, udp, extension, cloud] = CARRIED;
+    [
+        direct,
+        tunnel,
+        kernel,
+        wireguard.name,
+        ipsec.name,
+        ipip.name,
+        udp.name,
+        extension.name,
+        cloud.name,
+        none,
+    ]
+};
 
 /// Returns true for a device that some backend makes: a vxlan device whose name is made from its
 /// own VNI, as flannel names them, a WireGuard or ipip device with flannel's name, or the TUN

@@ -6,16 +6,13 @@
 //! neither see nor learn them. With the backend alloc no peers are known: for the programs all
 //! addresses but those of the node's own subnet are hosts outside.
 
+use flannel_backend_api::{
+    Backend, CarriedExit, CarriedWay, Desired, EchoAddress, Node, OwnEnd, PeerWay, PodNetwork,
+    ProgramSet, Way, network_config, routed_entry, underlay::Underlay,
+};
 use flannel_common::node::FamilyConfig;
 use flannel_host::family::Family;
 use flannel_store::{Peer, RawJson};
-
-use crate::{
-    Backend, CarriedExit, CarriedWay, Desired, EchoAddress, Node, OwnEnd, PeerWay, PodNetwork,
-    ProgramSet, Way,
-    desired::{network_config, routed_entry},
-    underlay::Underlay,
-};
 
 /// The way along which the commands of the backend extension carry packets.
 pub const EXTENSION: CarriedWay = CarriedWay {
@@ -115,7 +112,7 @@ mod tests {
     use flannel_common::{entry_state::EntryState, peer::subnet_index_v4};
 
     use super::*;
-    use crate::PeerValue;
+    use flannel_backend_api::PeerValue;
 
     fn node() -> Node {
         Node {

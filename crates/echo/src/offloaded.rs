@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flannel_backends::offload::LostOffloaded;
+use flannel_backend_api::offload::LostOffloaded;
 use flannel_host::family::Family;
 use nix::libc::MSG_MORE;
 use socket2::SockRef;

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flannel_backends::{PeerWay, Way, offload::OffloadTrials};
+use flannel_backend_api::{PeerWay, Way, offload::OffloadTrials};
 use flannel_host::family::{ByFamily, Family};
 use flannel_reconcile::SharedPeers;
 use prometheus::Histogram;

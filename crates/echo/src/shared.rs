@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flannel_backends::{
+use flannel_backend_api::{
     PeerWay,
     offload::{LostOffloaded, OffloadTrials},
 };

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use flannel_backends::{EchoAddress, PeerWay, Way};
+use flannel_backend_api::{EchoAddress, PeerWay, Way};
 use flannel_host::family::Family;
 use flannel_store::Peer;
 use ipnet::IpNet;

@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeMap, net::IpAddr, path::Path};
 
-use flannel_backends::{
-    carrier::{self, Carrier},
-    underlay::by_devices,
-};
+use flannel_backend_api::underlay::by_devices;
+use flannel_backends::carrier::{self, Carrier};
 use flannel_common::{
     addr::{Addr, Mac},
     guard::GuardWord,

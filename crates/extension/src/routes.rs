@@ -11,7 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flannel_backends::{PeerWay, Way, unmanaged::EXTENSION};
+use flannel_backend_api::{PeerWay, Way};
+use flannel_backends::unmanaged::EXTENSION;
 use flannel_echo::{SharedEchoes, gateway};
 use flannel_host::{error_chain::chain, family::Family};
 use flannel_netlink::{DeviceName, MatchedRoute, Netlink, NetlinkError, RouteType};

@@ -9,9 +9,9 @@ use std::{
 };
 
 use flannel_host::error_chain::chain;
-use flannel_reconcile::tracker::{Pending, Tracker};
 use flannel_status::{ExtensionStatus, FailingCommand};
 use flannel_store::{Peer, config::ExtensionConfig};
+use flannel_tracker::{Pending, Tracker};
 use ipnet::IpNet;
 use tokio::{sync::mpsc, time::sleep_until};
 

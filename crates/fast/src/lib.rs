@@ -35,7 +35,7 @@ pub use self::{
     exclusions::Exclusions,
     settings::{FastOptions, FastScope, TcpObstacle},
 };
-use flannel_backends::offload::Offloads;
+use flannel_backend_api::offload::Offloads;
 use flannel_datapath::{Hook, PinRoot};
 
 use self::{

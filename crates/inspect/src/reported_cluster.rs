@@ -3,7 +3,8 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use flannel_backends::{CarriedExit, carried_way};
+use flannel_backend_api::CarriedExit;
+use flannel_backends::carried_way;
 use flannel_common::{
     addr::Addr,
     entry_state::EntryState,

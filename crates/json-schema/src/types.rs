@@ -71,6 +71,6 @@ mod tests {
             "AttachName",
             &[AttachKind::Tcx, AttachKind::Clsact].map(AttachKind::name),
         );
-        compare("WayName", &flannel_backends::Way::NAMES);
+        compare("WayName", &flannel_backends::WAY_NAMES);
     }
 }

@@ -1,6 +1,6 @@
 //! Metrics of the agent itself: from its status, its pulse, its peers and its counts.
 
-use flannel_backends::Way;
+use flannel_backends::WAY_NAMES;
 use flannel_host::family::Family;
 use flannel_reconcile::SharedPeers;
 use flannel_status::{
@@ -223,7 +223,7 @@ fn peers(page: &mut Page, shared: &SharedPeers) {
     let count = |family, way| length(ways.get(&(family, way)).copied().unwrap_or(0));
     let samples = Family::BOTH
         .into_iter()
-        .flat_map(|of| Way::NAMES.map(|way| ([family(of), way], count(of, way))))
+        .flat_map(|of| WAY_NAMES.map(|way| ([family(of), way], count(of, way))))
         .collect::<Vec<_>>();
     page.list(metric::PEERS, samples);
 }

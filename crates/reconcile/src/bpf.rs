@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flannel_backends::ProgramSet;
+use flannel_backend_api::ProgramSet;
 use flannel_common::{
     fast::{FastConfig, PodEntry},
     mode::{Mode, ModeWord},

@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use flannel_backends::{Desired, is_tunnel};
+use flannel_backend_api::Desired;
 use flannel_common::addr::Mac;
 use flannel_host::error_chain::chain;
 use flannel_netlink::{
@@ -15,6 +15,7 @@ use flannel_netlink::{
     TunnelPolicy, TunnelPolicyKey,
 };
 use flannel_status::{Dirty, Repairs};
+use flannel_tracker::Tracker;
 use ipnet::IpNet;
 
 use super::{
@@ -22,7 +23,6 @@ use super::{
     kernel_objects::{Addresses, Fdb, Neighbours, Policies, Routes, sweep, upsert},
     nexthops::Nexthops,
     ownership::Ownership,
-    tracker::Tracker,
     unreachable::{self, UnreachableRoute},
 };
 
@@ -350,7 +350,7 @@ async fn left_by_other_backends(
         if netlink
             .link_by_index(device)
             .await?
-            .is_some_and(|link| is_tunnel(&link))
+            .is_some_and(|link| (ours.marks.is_tunnel)(&link))
         {
             left.insert(device);
         }

@@ -10,7 +10,7 @@ use flannel_netlink::{
 };
 use futures::{StreamExt as _, stream};
 
-use crate::tracker::Tracker;
+use flannel_tracker::Tracker;
 
 /// Requests in flight at once. Pipelining gains little in the kernel, but the wait for each answer
 /// goes.

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 
-use flannel_backends::is_tunnel;
+use flannel_backend_api::Marks;
 use flannel_claims::networks_of_others;
 use flannel_host::{family::Family, networks::overlap};
 use flannel_netlink::{
@@ -27,6 +27,7 @@ use super::{networks::NetworksRecord, unreachable::METRIC};
 #[derive(Debug)]
 pub struct Leftovers {
     record: NetworksRecord,
+    marks: Marks,
     /// True if a look is due.
     due: bool,
     /// Former networks whose leftovers were found since the last [`Self::take_former`].
@@ -42,9 +43,10 @@ struct Found {
 
 impl Leftovers {
     /// None is known. The record has the networks of this agent.
-    pub const fn new(record: NetworksRecord) -> Self {
+    pub const fn new(record: NetworksRecord, marks: Marks) -> Self {
         Self {
             record,
+            marks,
             due: true,
             former: BTreeSet::new(),
         }
@@ -86,7 +88,7 @@ impl Leftovers {
         let others = [
             claimed,
             self.record.others(),
-            addresses_of_others(netlink, tunnels).await?,
+            addresses_of_others(netlink, tunnels, self.marks).await?,
         ]
         .concat();
         found.leave(others);
@@ -184,13 +186,14 @@ fn address_of(id: NexthopId) -> IpNet {
 async fn addresses_of_others(
     netlink: &Netlink,
     tunnels: &[u32],
+    marks: Marks,
 ) -> Result<Vec<IpNet>, NetlinkError> {
     let links = netlink.links().await?;
     let is_others = |index: u32| {
         !tunnels.contains(&index)
             && links
                 .iter()
-                .any(|link| link.index == index && is_tunnel(link))
+                .any(|link| link.index == index && (marks.is_tunnel)(link))
     };
     let addresses = netlink.addresses().await?;
     let of_others = addresses

@@ -14,7 +14,6 @@ mod bpf;
 mod cluster;
 mod connected;
 pub mod device;
-mod device_error;
 mod entries;
 mod events;
 mod expiring;
@@ -30,32 +29,25 @@ mod plane;
 mod plane_setup;
 pub mod rivals;
 mod state;
-pub mod tracker;
 mod tunnel_turns;
 mod tunnels;
 mod turns;
-mod udp;
 pub mod unreachable;
 mod uplinks;
-mod wireguard;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     ops::Add as _,
-    path::PathBuf,
     sync::Arc,
     time::Instant,
 };
 
 pub use bpf::Bpf;
 pub use cluster::Cluster;
-use device::Device;
-use flannel_backends::{
-    Backend, OwnEnd,
+use flannel_backend_api::{
+    Backend, Device, Marks, OwnEnd, TunnelFacts, TunnelPeers,
     offload::{ChecksumDevice, ChecksumOffload, LostOffloaded, OffloadTrials, Offloads},
-    udp::SharedUdpStatus,
-    wireguard::{SharedWireguardPeers, WireguardKeys},
 };
 use flannel_common::node::{FamilyConfig, NodeConfig};
 use flannel_fast::{ConntrackSysctls, Exclusions, Fast, FastScope};
@@ -73,9 +65,6 @@ pub use peers::SharedPeers;
 use plane::Plane;
 pub use plane_setup::PlaneSetup;
 use tunnels::Tunnels;
-use udp::UdpTunnel;
-use wireguard::WireguardDevices;
-pub use wireguard::WireguardFacts;
 
 /// Desired and actual state.
 pub struct Reconciler {
@@ -123,7 +112,7 @@ impl Reconciler {
                 .into_iter()
                 .filter(|family| !setups.contains_key(family))
                 .collect(),
-            tunnels: Tunnels::none(),
+            tunnels: Tunnels(None),
             bpf: None,
             fast: Fast::new(
                 FastScope::default(),
@@ -138,9 +127,9 @@ impl Reconciler {
 
     /// Removes objects with our marks that are in no network on this record.
     #[must_use]
-    pub fn with_leftovers(self, record: NetworksRecord) -> Self {
+    pub fn with_leftovers(self, record: NetworksRecord, marks: Marks) -> Self {
         Self {
-            leftovers: Some(Leftovers::new(record)),
+            leftovers: Some(Leftovers::new(record, marks)),
             ..self
         }
     }
@@ -159,23 +148,13 @@ impl Reconciler {
         Self { fast, ..self }
     }
 
-    /// With these keys for WireGuard devices, and this shared state of their peers.
+    /// With these peers behind the tunnel devices, where the backend has more there than a link.
     #[must_use]
-    pub fn with_wireguard(
-        mut self,
-        keys: Option<WireguardKeys>,
-        shared: SharedWireguardPeers,
-    ) -> Self {
-        self.tunnels.wireguard = WireguardDevices::new(keys, shared);
-        self
-    }
-
-    /// With the control socket of the process of the backend udp, where that is the backend, and
-    /// this shared status for its state.
-    #[must_use]
-    pub fn with_udp(mut self, control: Option<PathBuf>, shared: SharedUdpStatus) -> Self {
-        self.tunnels.udp = UdpTunnel::new(control, shared);
-        self
+    pub fn with_tunnel_peers(self, peers: Option<Box<dyn TunnelPeers>>) -> Self {
+        Self {
+            tunnels: Tunnels(peers),
+            ..self
+        }
     }
 
     /// With this setting of checksum offload.
@@ -378,9 +357,9 @@ impl Reconciler {
         }
     }
 
-    /// Returns the facts on a tunnel device that is a WireGuard device.
-    pub fn wireguard(&self, device: &Device) -> Option<WireguardFacts> {
-        self.tunnels.wireguard_facts(device)
+    /// Returns the facts on a tunnel device that has a key.
+    pub fn tunnel_facts(&self, device: &Device) -> Option<TunnelFacts> {
+        self.tunnels.facts(device)
     }
 
     /// Writes the data of all families for the programs at once. A family that is off, or not known
@@ -477,7 +456,7 @@ impl Reconciler {
             .map(Plane::repairs)
             .fold(Repairs::default(), Repairs::add);
         Repairs {
-            wireguard: self.tunnels.wireguard.repairs(),
+            wireguard: self.tunnels.repairs(),
             ..planes
         }
     }

@@ -22,12 +22,12 @@ use std::{
 
 use flannel_netlink::{Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, protocol};
 use flannel_status::Dirty;
+use flannel_tracker::Tracker;
 use ipnet::{IpNet, Ipv4Net};
 
 use super::{
     kernel_objects::{NexthopObjects, sweep, upsert},
     ownership::Ownership,
-    tracker::Tracker,
 };
 
 /// Desired and actual objects, and whether routes are to use them.
@@ -280,6 +280,7 @@ mod tests {
             16,
         )),
         whole_network: false,
+        marks: flannel_backends::MARKS,
     };
 
     fn routes(count: u8) -> BTreeMap<RouteKey, Route> {

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use flannel_backends::ipsec;
+use flannel_backend_api::Marks;
 use flannel_host::{family::Family, networks::overlap};
 use flannel_netlink::{
     AddressKey, FdbKey, MAIN_TABLE, NeighbourKey, Route, RouteKey, RouteScope, RouteType,
@@ -16,7 +16,7 @@ use ipnet::IpNet;
 use super::unreachable;
 
 /// By what our objects of one family are known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Ownership {
     /// Interface index of the tunnel device, if there is one.
     pub(super) tunnel: Option<u32>,
@@ -24,6 +24,8 @@ pub(super) struct Ownership {
     pub(super) network: IpNet,
     /// True if the tunnel device has a route for the whole network, without a gateway.
     pub(super) whole_network: bool,
+    /// By what objects of other backends are known.
+    pub(super) marks: Marks,
 }
 
 impl Ownership {
@@ -53,7 +55,7 @@ impl Ownership {
 
     /// Policies of IPsec tunnels with flannel's number, between parts of the network.
     pub(super) fn policy(&self, key: &TunnelPolicyKey, policy: &TunnelPolicy) -> bool {
-        ipsec::is_ours(key, policy, self.network)
+        (self.marks.is_policy)(key, policy, self.network)
     }
 
     /// Routes into the tunnel device that only flannel makes, also those of a former network.
@@ -146,6 +148,7 @@ mod tests {
         tunnel: Some(7),
         network: IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 244, 0, 0), 16)),
         whole_network: false,
+        marks: flannel_backends::MARKS,
     };
     const OURS6: Ownership = Ownership {
         tunnel: Some(8),
@@ -154,6 +157,7 @@ mod tests {
             48,
         )),
         whole_network: false,
+        marks: flannel_backends::MARKS,
     };
 
     fn key(dst: &str) -> RouteKey {

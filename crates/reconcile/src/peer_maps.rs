@@ -7,16 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flannel_backends::{Desired, PeerValue, device_key};
+use flannel_backend_api::{Desired, PeerValue, device_key};
 use flannel_common::{addr::Addr, ecmp::EcmpPathKey, guard::DeviceKey, peer::VtepEntry};
 use flannel_datapath::{DatapathError, Maps, ecmp_paths::ethertype, maps::PeerMap};
 use flannel_host::family::Family;
 use flannel_status::Dirty;
+use flannel_tracker::Tracker;
 
-use crate::{
-    expiring::{Expiring, GRACE},
-    tracker::Tracker,
-};
+use crate::expiring::{Expiring, GRACE};
 
 /// Desired and actual entries.
 pub(super) struct PeerMaps {

@@ -9,11 +9,12 @@
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Instant};
 
-use flannel_backends::{
-    Backend, BackendError, Node, OwnEnd, ProgramSet, TunnelSpec, TunnelUnderlay,
+use flannel_backend_api::{
+    Backend, BackendError, Device, DeviceError, Node, OwnEnd, ProgramSet, TunnelDevice,
+    TunnelUnderlay,
     offload::{ChecksumDevice, Offloads},
     underlay::Underlay,
-    usable_mtu,
+    usable_mtu, vanished,
 };
 use flannel_common::{node, program::Program};
 use flannel_datapath::{Hook, Maps};
@@ -25,8 +26,7 @@ use flannel_status::{Dirty, Repairs, UnreachableStatus};
 
 use super::{
     cluster::Cluster,
-    device::{self, Device},
-    device_error::DeviceError,
+    device,
     ownership::Ownership,
     peers::{Peers, SharedPeers},
     plane_setup::PlaneSetup,
@@ -80,7 +80,7 @@ impl ExternalEnd {
 pub(super) struct TunnelState {
     pub(super) device: Option<Device>,
     /// As the backend wants it.
-    spec: Option<TunnelSpec>,
+    wanted: Option<Box<dyn TunnelDevice>>,
     /// The MTU of pods.
     mtu: Option<u32>,
     /// The number of times the device was found replaced, with another interface index.
@@ -90,7 +90,9 @@ pub(super) struct TunnelState {
 impl TunnelState {
     /// Returns true for a device that a process has open while all is well.
     pub(super) fn needs_carrier(&self) -> bool {
-        self.spec.as_ref().is_some_and(TunnelSpec::is_of_process)
+        self.wanted
+            .as_ref()
+            .is_some_and(|device| device.is_of_process())
     }
 }
 
@@ -212,9 +214,9 @@ impl Plane {
             let ours = self.ownership();
             self.state.read_back(netlink, maps, &ours).await?;
         }
-        if let (Some(device), Some(spec)) = (&self.tunnel.device, &self.tunnel.spec) {
+        if let (Some(device), Some(wanted)) = (&self.tunnel.device, &self.tunnel.wanted) {
             tunnels
-                .prepare(netlink, device, spec, &node, self.read_back)
+                .prepare(netlink, device, wanted.as_ref(), &node, self.read_back)
                 .await?;
         }
         self.read_back = false;
@@ -249,7 +251,7 @@ impl Plane {
     /// changed.
     async fn ensure_device(&mut self, netlink: &Netlink) -> Result<(), PlaneError> {
         let link = netlink.link_by_index(self.external.index).await?;
-        let link = link.ok_or_else(|| device::vanished(&self.external.name))?;
+        let link = link.ok_or_else(|| vanished(&self.external.name))?;
         self.external.unfollowed =
             (link.arphrd != Link::ETHER).then(|| format!("{} is no Ethernet device", link.name));
         self.external.receives = !link.loopback && link.kind.as_deref() != Some("dummy");
@@ -260,7 +262,7 @@ impl Plane {
             end: End { source, .. },
             ..
         } = self.external;
-        let Some(spec) = self.backend.device(&TunnelUnderlay {
+        let Some(wanted) = self.backend.device(&TunnelUnderlay {
             external,
             mtu: link.mtu,
             source,
@@ -268,7 +270,7 @@ impl Plane {
         }) else {
             return Ok(());
         };
-        let device = device::ensure(netlink, &spec, false).await?;
+        let device = device::ensure(netlink, wanted.as_ref(), false).await?;
         let replaced = self
             .tunnel
             .device
@@ -277,7 +279,7 @@ impl Plane {
         self.tunnel.replaced += u64::from(replaced);
         self.read_back |= replaced || self.tunnel.device.is_none();
         self.setup.end = device.vtep.map(OwnEnd::from).or(self.setup.end);
-        (self.tunnel.device, self.tunnel.spec) = (Some(device), Some(spec));
+        (self.tunnel.device, self.tunnel.wanted) = (Some(device), Some(wanted));
         Ok(())
     }
 
@@ -423,6 +425,7 @@ impl Plane {
             tunnel: self.tunnel.device.as_ref().map(|device| device.index),
             network: self.setup.network.prefix,
             whole_network: self.backend.routes_whole_network(),
+            marks: self.setup.marks,
         }
     }
 

@@ -1,6 +1,6 @@
 //! The settings with which a plane starts.
 
-use flannel_backends::{OwnEnd, PodNetwork};
+use flannel_backend_api::{Marks, OwnEnd, PodNetwork};
 
 use super::unreachable::NotMade;
 
@@ -15,4 +15,6 @@ pub struct PlaneSetup {
     pub nexthops_from: usize,
     /// `Ok` if the unreachable route for the network is made, else the reason why it is not.
     pub unreachable_route: Result<(), NotMade>,
+    /// By what objects of other backends are known.
+    pub marks: Marks,
 }

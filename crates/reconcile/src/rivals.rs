@@ -9,17 +9,19 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use flannel_backends::TunnelSpec;
+use flannel_backend_api::{DeviceError, TunnelDevice};
 use flannel_netlink::{Link, Netlink};
 use nix::errno::Errno;
-
-use super::device_error::DeviceError;
 
 /// The UDP sockets of this network namespace.
 const TABLES: [&str; 2] = ["/proc/net/udp", "/proc/net/udp6"];
 
 /// Adds the owner to an error that says that an object is taken.
-pub(super) async fn named(netlink: &Netlink, spec: &TunnelSpec, error: DeviceError) -> DeviceError {
+pub(super) async fn named(
+    netlink: &Netlink,
+    spec: &dyn TunnelDevice,
+    error: DeviceError,
+) -> DeviceError {
     let Some(source) = error.taken() else {
         return error;
     };

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, time::Instant};
 
-use flannel_backends::Desired;
+use flannel_backend_api::Desired;
 use flannel_datapath::Maps;
 use flannel_host::{error_chain::chain, family::Family};
 use flannel_netlink::{Netlink, NetlinkError};

@@ -1,6 +1,6 @@
 //! The work on the peers of one family, some at a time.
 
-use flannel_backends::{Backend, Desired, Node, PeerWay, underlay::Underlay};
+use flannel_backend_api::{Backend, Desired, Node, PeerWay, underlay::Underlay};
 use flannel_netlink::Netlink;
 use flannel_store::Peer;
 

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use flannel_backends::{PeerWay, Way, underlay::Uplink};
+use flannel_backend_api::{PeerWay, Way, underlay::Uplink};
 
 /// The sets of devices by which packets leave, with the number of peers of each.
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ fn devices(peer: &PeerWay) -> Option<Vec<(u32, String)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flannel_backends::underlay::{NotPlain, Path, Uplink};
+    use flannel_backend_api::underlay::{NotPlain, Path, Uplink};
     use flannel_store::Peer;
 
     fn by(names: &[&str]) -> PeerWay {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use flannel_backends::{Backend, PodNetwork, ProgramSet};
+use flannel_backend_api::{Backend, PodNetwork, ProgramSet};
 use flannel_common::mode::Mode;
 use flannel_datapath::{
     Announcements, AttachKind, Attachments, DatapathError, FlowTable, Maps, PinRoot, Subnets,

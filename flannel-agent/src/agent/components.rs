@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf};
 
-use flannel_backends::offload::LostOffloaded;
+use flannel_backend_api::offload::LostOffloaded;
 use flannel_claims::Claims;
 use flannel_common::{
     guard::{Checks, GuardMode},

@@ -12,19 +12,15 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use flannel_backends::{
-    Backend, OwnEnd, PodNetwork, TunnelUnderlay, usable_mtu, wireguard::WireguardKeys,
-};
+use flannel_backend_api::{Backend, DeviceError, OwnEnd, PodNetwork, TunnelUnderlay, usable_mtu};
+use flannel_backends::wireguard::WireguardKeys;
 use flannel_claims::state_dir;
 use flannel_common::addr::Mac;
 use flannel_host::{clock, error_chain::chain, family::Family};
 use flannel_iface::{ExternalInterface, IfaceOptions};
 use flannel_netlink::Netlink;
 use flannel_options::RunOptions;
-use flannel_reconcile::{
-    device::{self, DeviceError},
-    networks::NetworksRecord,
-};
+use flannel_reconcile::{device, networks::NetworksRecord};
 use flannel_status::Status;
 use flannel_store::{
     AcquireError, AddressFault, Hints, LeaseAttrs, LeaseKey, LeaseRequest, LogThrottle, NodeMemory,
@@ -332,17 +328,17 @@ async fn make_devices(
             source: end.source,
             mac,
         };
-        let Some(spec) = backend.device(&lower) else {
+        let Some(wanted) = backend.device(&lower) else {
             continue;
         };
         ensure!(
-            spec.name().len() <= MAX_DEVICE_NAME,
+            wanted.name().len() <= MAX_DEVICE_NAME,
             "the {family} tunnel device would be {}, and a device's name has at most \
              {MAX_DEVICE_NAME} bytes: choose a \
              Backend.VNI of fewer digits",
-            spec.name()
+            wanted.name()
         );
-        let device = device::ensure(netlink, &spec, true).await?;
+        let device = device::ensure(netlink, wanted.as_ref(), true).await?;
         let of_device = device.vtep.map(OwnEnd::from);
         let own = of_device.or(keys.map(|keys| keys.public.into()));
         ends.extend(own.map(|own| (*family, own)));

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use flannel_backends::{Backend, OwnEnd, PodNetwork, wireguard::WireguardKeys};
+use flannel_backend_api::{Backend, OwnEnd, PodNetwork};
+use flannel_backends::wireguard::WireguardKeys;
 use flannel_claims::Claims;
 use flannel_host::family::Family;
 use flannel_reconcile::networks::NetworksRecord;

@@ -1,7 +1,7 @@
 //! Settings of this node at the start: those of the external interface and the MTU, which the flags
 //! and the network configuration give a node without them.
 
-use flannel_backends::usable_mtu;
+use flannel_backend_api::usable_mtu;
 use flannel_iface::{ExternalInterface, IfaceError, IfaceOptions};
 use flannel_netlink::Netlink;
 use flannel_status::NodeSettingStatus;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use flannel_backends::TunnelUnderlay;
+use flannel_backend_api::TunnelUnderlay;
 use flannel_claims::{Claim, Claims, Identity};
 use flannel_common::addr::Mac;
 use flannel_datapath::{PinRoot, Successor};

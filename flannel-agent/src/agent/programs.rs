@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 
-use flannel_backends::{Backend, PodNetwork};
+use flannel_backend_api::{Backend, PodNetwork};
 use flannel_host::family::Family;
 use flannel_options::RunOptions;
 use flannel_reconcile::Bpf;

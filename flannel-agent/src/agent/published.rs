@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use flannel_backends::{Backend, OwnEnd};
+use flannel_backend_api::{Backend, OwnEnd};
 use flannel_host::family::Family;
 use flannel_iface::ExternalInterface;
 use flannel_store::LeaseAttrs;

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
 
-use flannel_backends::{Backend, PodNetwork, ProgramSet};
+use flannel_backend_api::{Backend, PodNetwork, ProgramSet};
+use flannel_backends::MARKS;
 use flannel_fast::{ConntrackSysctls, Exclusions, Fast, FastScope};
 use flannel_host::{family::Family, sysctl, sysctl_record::SharedRecord};
 use flannel_metrics::shared::SharedState;
@@ -12,7 +13,7 @@ use flannel_reconcile::{PlaneSetup, Reconciler, unreachable::NotMade};
 use flannel_store::config::{NetworkConfig, TxChecksumOffload};
 use ipnet::IpNet;
 
-use crate::agent::leased_node::LeasedNode;
+use crate::agent::{leased_node::LeasedNode, services};
 
 /// Makes the reconciler. `udp` is the control socket of the process of the backend udp, `record`
 /// that of changed sysctls.
@@ -42,10 +43,9 @@ pub(super) fn start(
         &shared.peers,
     )
     .with_fast(fast)
-    .with_leftovers(node.networks_record.clone())
+    .with_leftovers(node.networks_record.clone(), MARKS)
     .with_checksum_offload(checksum_offload(options, &node.config))
-    .with_wireguard(node.keys, shared.wireguard.clone())
-    .with_udp(udp, shared.udp.clone())
+    .with_tunnel_peers(services::tunnel_peers(node.keys, udp, shared))
 }
 
 fn setups(options: &RunOptions, node: &LeasedNode) -> BTreeMap<Family, PlaneSetup> {
@@ -60,6 +60,7 @@ fn setups(options: &RunOptions, node: &LeasedNode) -> BTreeMap<Family, PlaneSetu
                 end,
                 nexthops_from,
                 unreachable_route,
+                marks: MARKS,
             },
         )
     };

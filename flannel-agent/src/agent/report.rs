@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use flannel_backends::{PeerWay, Way, underlay::Path};
+use flannel_backend_api::{Device, PeerWay, TunnelFacts, Way, underlay::Path};
 use flannel_common::fast::PodEntry;
 use flannel_datapath::policy::{Capability, ModeRequest};
 use flannel_fast::pods::{Pod, PodVerdict};
@@ -14,7 +14,6 @@ use flannel_host::{
 use flannel_iface::End;
 use flannel_options::RunOptions;
 use flannel_privileges::Privileges;
-use flannel_reconcile::{WireguardFacts, device::Device};
 use flannel_status::{
     Claim, ConflictStatus, DeviceStatus, FastStatus, FlowTableStatus, InterfaceStatus,
     IpsecPeerStatus, LISTED, LeaseStatus, ModeStatus, NetworkStatus, PeerEchoStatus, PeerStatus,
@@ -266,7 +265,7 @@ impl Agent {
             mtu: device.mtu,
             family: family.to_string(),
             zero_checksum_v6: device.vtep.is_some_and(|vtep| vtep.zero_checksum_v6),
-            wireguard: self.node.reconciler.wireguard(device).map(wireguard),
+            wireguard: self.node.reconciler.tunnel_facts(device).map(wireguard),
         };
         self.node.reconciler.devices().map(status).collect()
     }
@@ -292,8 +291,8 @@ fn pod(index: u32, pod: &Pod) -> PodStatus {
     }
 }
 
-fn wireguard(facts: WireguardFacts) -> WireguardStatus {
-    let WireguardFacts {
+fn wireguard(facts: TunnelFacts) -> WireguardStatus {
+    let TunnelFacts {
         key,
         port,
         implementation,

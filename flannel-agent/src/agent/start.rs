@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
-use flannel_backends::PodNetwork;
+use flannel_backend_api::PodNetwork;
 use flannel_datapath::memory_is_ample;
 use flannel_fast::RuleChanges;
 use flannel_firewall::Watch;

@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_backends::ProgramSet;
+use flannel_backend_api::ProgramSet;
 use flannel_common::{
     addr::Mac,
     entry_state::EntryState,

@@ -7,16 +7,15 @@
 //! Linux 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/xfrm/xfrm_policy.c)): they never
 //! leave in the clear. Policies equal stock flannel's.
 
+use flannel_backend_api::{
+    Backend, BackendError, CarriedExit, CarriedWay, Desired, EchoAddress, Node, PeerWay,
+    ProgramSet, Way, require_own_address, underlay::Underlay,
+};
 use flannel_host::family::Family;
 use flannel_iface::End;
 use flannel_netlink::{PolicyDirection, TunnelPolicy, TunnelPolicyKey};
 use flannel_store::Peer;
 use ipnet::IpNet;
-
-use crate::{
-    Backend, BackendError, CarriedExit, CarriedWay, Desired, EchoAddress, Node, PeerWay,
-    ProgramSet, Way, error::require_own_address, underlay::Underlay,
-};
 
 /// The way through the IPsec tunnel to a peer.
 pub const WAY: CarriedWay = CarriedWay {
@@ -127,7 +126,7 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use crate::PodNetwork;
+    use flannel_backend_api::PodNetwork;
 
     fn ip(text: &str) -> IpAddr {
         text.parse().expect("an address")

@@ -3,18 +3,17 @@
 
 use std::net::IpAddr;
 
+use flannel_backend_api::{
+    Backend, CarriedExit, CarriedWay, Desired, EchoAddress, Node, PeerWay, ProgramSet,
+    TunnelDevice, TunnelPeer, TunnelUnderlay, Way, network_config, routed_entry,
+    underlay::Underlay,
+};
 use flannel_common::node::FamilyConfig;
 use flannel_host::family::Family;
 use flannel_netlink::{AddressKey, Route, RouteKey, protocol};
 use flannel_store::{Peer, config::UdpConfig};
-use ipnet::IpNet;
 
-use crate::{
-    Backend, CarriedExit, CarriedWay, Desired, EchoAddress, Node, PeerWay, ProgramSet, TunnelSpec,
-    TunnelUnderlay, UdpSpec, Way,
-    desired::{network_config, routed_entry},
-    underlay::Underlay,
-};
+use super::device::UdpSpec;
 
 /// The way by the process.
 pub const WAY: CarriedWay = CarriedWay {
@@ -32,6 +31,21 @@ const OVERHEAD: u32 = 28;
 #[derive(Clone, Copy, Debug)]
 pub struct Udp(pub UdpConfig);
 
+impl Udp {
+    fn spec(self, lower: &TunnelUnderlay) -> Option<UdpSpec> {
+        // The configuration is refused with IPv6.
+        let IpAddr::V4(source) = lower.source else {
+            return None;
+        };
+        Some(UdpSpec {
+            name: DEVICE.to_owned(),
+            source,
+            port: self.0.port,
+            mtu: self.mtu(Family::V4, lower.mtu),
+        })
+    }
+}
+
 impl Backend for Udp {
     fn mtu(&self, _family: Family, external_mtu: u32) -> u32 {
         self.0
@@ -40,18 +54,8 @@ impl Backend for Udp {
             .saturating_sub(OVERHEAD)
     }
 
-    fn device(&self, lower: &TunnelUnderlay) -> Option<TunnelSpec> {
-        // The configuration is refused with IPv6.
-        let IpAddr::V4(source) = lower.source else {
-            return None;
-        };
-        let mtu = self.mtu(Family::V4, lower.mtu);
-        Some(TunnelSpec::Udp(UdpSpec {
-            name: DEVICE.to_owned(),
-            source,
-            port: self.0.port,
-            mtu,
-        }))
+    fn device(&self, lower: &TunnelUnderlay) -> Option<Box<dyn TunnelDevice>> {
+        Some(Box::new(self.spec(lower)?))
     }
 
     fn way(&self, _node: &Node, _underlay: &Underlay, _peer: &Peer) -> Way {
@@ -74,8 +78,15 @@ impl Backend for Udp {
             .routes
             .insert(RouteKey::main(node.network.prefix), route);
         for PeerWay { peer, .. } in peers {
-            if let (IpNet::V4(subnet), IpAddr::V4(public)) = (peer.subnet, peer.public_ip) {
-                desired.udp.insert(subnet, public);
+            if peer.subnet.addr().is_ipv4() && peer.public_ip.is_ipv4() {
+                let endpoint = (peer.public_ip, self.0.port).into();
+                desired.tunnel_peers.insert(
+                    peer.subnet,
+                    TunnelPeer {
+                        endpoint,
+                        key: None,
+                    },
+                );
                 desired.peers.extend(routed_entry(node, peer, tunnel));
             }
         }
@@ -101,8 +112,10 @@ mod tests {
 
     use flannel_common::{addr::Mac, entry_state::EntryState};
 
+    use ipnet::IpNet;
+
     use super::*;
-    use crate::{PeerValue, PodNetwork};
+    use flannel_backend_api::{PeerValue, PodNetwork};
 
     fn net(text: &str) -> IpNet {
         text.parse().expect("a prefix")
@@ -116,15 +129,15 @@ mod tests {
             source: source.parse().expect("an address"),
             mac: Mac::default(),
         };
-        let spec = |mtu| Udp(UdpConfig { port: 8285, mtu }).device(&lower("192.0.2.1"));
+        let spec = |mtu| Udp(UdpConfig { port: 8285, mtu }).spec(&lower("192.0.2.1"));
         let expected = |mtu| {
             let source = Ipv4Addr::new(192, 0, 2, 1);
-            Some(TunnelSpec::Udp(UdpSpec {
+            Some(UdpSpec {
                 name: "flannel0".to_owned(),
                 source,
                 port: 8285,
                 mtu,
-            }))
+            })
         };
         assert_eq!(
             (spec(None), spec(Some(1400))),
@@ -135,7 +148,7 @@ mod tests {
                 port: 8285,
                 mtu: None
             })
-            .device(&lower("2001:db8::1")),
+            .spec(&lower("2001:db8::1")),
             None
         );
     }
@@ -179,15 +192,15 @@ mod tests {
             oif: 7,
             ..PeerValue::default()
         };
+        let behind = TunnelPeer {
+            endpoint: "192.0.2.9:8285".parse().expect("an endpoint"),
+            key: None,
+        };
         let expected = Desired {
             addresses: [address].into(),
             routes: [route].into(),
             peers: [(9, value)].into(),
-            udp: [(
-                "10.244.9.0/24".parse().expect("a subnet"),
-                Ipv4Addr::new(192, 0, 2, 9),
-            )]
-            .into(),
+            tunnel_peers: [(net("10.244.9.0/24"), behind)].into(),
             ..Desired::default()
         };
         assert_eq!(backend.desired(&node, &[PeerWay { peer, way }]), expected);

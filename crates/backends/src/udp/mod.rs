@@ -5,7 +5,9 @@
 
 mod backoff;
 mod desired;
+mod device;
 mod error;
+mod peers;
 mod process;
 mod shared;
 
@@ -22,7 +24,9 @@ pub use flannel_udp::{Counts, TunnelOptions, run as carry};
 pub use self::{
     backoff::Backoff,
     desired::{DEVICE, Udp, WAY},
+    device::UdpSpec,
     error::UdpError,
+    peers::UdpTunnel,
     process::{Process, fits},
     shared::SharedUdpStatus,
 };

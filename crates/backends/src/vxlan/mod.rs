@@ -8,9 +8,15 @@
 //! routes carry stock's protocol too. Direct routes carry protocol 191, because nothing else
 //! distinguishes them from an administrator's.
 
+mod device;
 #[cfg(test)]
 mod tests;
 
+use flannel_backend_api::{
+    Backend, Desired, Node, OwnEnd, PeerValue, PeerWay, ProgramSet, TunnelDevice, TunnelUnderlay,
+    Way, device_key, direct_entry, direct_route, network_config,
+    underlay::{NotPlain, Path, Underlay},
+};
 use flannel_common::{
     addr::Addr,
     ecmp::EcmpPathKey,
@@ -24,13 +30,7 @@ use flannel_host::family::Family;
 use flannel_netlink::{AddressKey, FdbKey, NeighbourKey, Route, RouteKey, VxlanSpec, protocol};
 use flannel_store::{Peer, RawJson, Vtep, VxlanData, config::VxlanConfig};
 
-use crate::{
-    Backend, Desired, Node, OwnEnd, PeerValue, PeerWay, ProgramSet, TunnelSpec, TunnelUnderlay,
-    Way,
-    desired::{direct_entry, direct_route, network_config},
-    device_key,
-    underlay::{NotPlain, Path, Underlay},
-};
+use self::device::VxlanDevice;
 
 /// The bytes that encapsulation takes from the MTU, over IPv4 and over IPv6: an outer IP header,
 /// UDP, VXLAN, and the inner Ethernet header.
@@ -46,6 +46,24 @@ pub fn device_name(family: Family, vni: u32) -> String {
     match family {
         Family::V4 => format!("flannel.{vni}"),
         Family::V6 => format!("flannel-v6.{vni}"),
+    }
+}
+
+impl Vxlan {
+    fn spec(&self, lower: &TunnelUnderlay) -> VxlanSpec {
+        let family = Family::of(lower.source);
+        VxlanSpec {
+            name: device_name(family, self.0.vni),
+            vni: self.0.vni,
+            port: self.0.port,
+            mtu: self.mtu(family, lower.mtu),
+            mac: lower.mac,
+            lower: lower.external,
+            local: lower.source,
+            learning: self.0.learning,
+            gbp: self.0.gbp,
+            udp_zero_csum6_rx: family == Family::V6,
+        }
     }
 }
 
@@ -65,24 +83,12 @@ impl Backend for Vxlan {
         Some(self.0.port)
     }
 
-    fn device(&self, lower: &TunnelUnderlay) -> Option<TunnelSpec> {
-        let family = Family::of(lower.source);
-        Some(TunnelSpec::Vxlan(VxlanSpec {
-            name: device_name(family, self.0.vni),
-            vni: self.0.vni,
-            port: self.0.port,
-            mtu: self.mtu(family, lower.mtu),
-            mac: lower.mac,
-            lower: lower.external,
-            local: lower.source,
-            learning: self.0.learning,
-            gbp: self.0.gbp,
-            udp_zero_csum6_rx: family == Family::V6,
-        }))
+    fn device(&self, lower: &TunnelUnderlay) -> Option<Box<dyn TunnelDevice>> {
+        Some(Box::new(VxlanDevice(self.spec(lower))))
     }
 
     fn published(&self, _family: Family, end: Option<OwnEnd>) -> Option<RawJson> {
-        let Some(OwnEnd::Vxlan(Vtep {
+        let Some(OwnEnd::Vtep(Vtep {
             mac,
             zero_checksum_v6,
             other_source,

@@ -7,20 +7,20 @@
 //! In the mode `separate` each family has its own device. In the other modes there is one device,
 //! and both families' subnets of a node are behind one peer.
 
+use flannel_backend_api::{
+    Backend, CarriedExit, CarriedWay, Desired, EchoAddress, Node, OwnEnd, PeerWay, ProgramSet,
+    TunnelDevice, TunnelPeer, TunnelUnderlay, Way, network_config, routed_entry,
+    underlay::Underlay,
+};
 use flannel_common::node::FamilyConfig;
 use flannel_host::family::Family;
 use flannel_netlink::{AddressKey, Route, RouteKey, protocol};
 use flannel_store::{
-    Peer, RawJson, TunnelEnd, WireguardData,
+    Peer, RawJson, TunnelEnd, WireguardData, WireguardEnd,
     config::{WireguardConfig, WireguardMode},
 };
 
-use crate::{
-    Backend, CarriedExit, CarriedWay, Desired, EchoAddress, Node, OwnEnd, PeerWay, ProgramSet,
-    TunnelSpec, TunnelUnderlay, Way, WireguardSpec,
-    desired::{network_config, routed_entry},
-    underlay::Underlay,
-};
+use super::device::WireguardSpec;
 
 /// The way through the WireGuard device.
 pub const WAY: CarriedWay = CarriedWay {
@@ -47,6 +47,18 @@ impl Wireguard {
             _ => (DEVICES[0], self.0.port),
         }
     }
+
+    fn spec(&self, lower: &TunnelUnderlay) -> WireguardSpec {
+        let family = Family::of(lower.source);
+        let (name, port) = self.end(family);
+        WireguardSpec {
+            name: name.to_owned(),
+            port,
+            mtu: self.mtu(family, lower.mtu),
+            preshared_key: self.0.preshared_key,
+            keepalive: self.0.keepalive,
+        }
+    }
 }
 
 impl Backend for Wireguard {
@@ -57,16 +69,8 @@ impl Backend for Wireguard {
             .saturating_sub(OVERHEAD)
     }
 
-    fn device(&self, lower: &TunnelUnderlay) -> Option<TunnelSpec> {
-        let family = Family::of(lower.source);
-        let (name, port) = self.end(family);
-        Some(TunnelSpec::Wireguard(WireguardSpec {
-            name: name.to_owned(),
-            port,
-            mtu: self.mtu(family, lower.mtu),
-            preshared_key: self.0.preshared_key,
-            keepalive: self.0.keepalive,
-        }))
+    fn device(&self, lower: &TunnelUnderlay) -> Option<Box<dyn TunnelDevice>> {
+        Some(Box::new(self.spec(lower)))
     }
 
     fn has_keys(&self) -> bool {
@@ -74,7 +78,7 @@ impl Backend for Wireguard {
     }
 
     fn published(&self, family: Family, end: Option<OwnEnd>) -> Option<RawJson> {
-        let Some(OwnEnd::Wireguard(public_key)) = end else {
+        let Some(OwnEnd::Key(public_key)) = end else {
             return None;
         };
         let (_, port) = self.end(family);
@@ -108,7 +112,7 @@ impl Backend for Wireguard {
             .insert(RouteKey::main(node.network.prefix), route);
         for PeerWay { peer, .. } in peers {
             if let Some(TunnelEnd::Wireguard(end)) = &peer.end {
-                desired.wireguard.insert(peer.subnet, **end);
+                desired.tunnel_peers.insert(peer.subnet, behind(**end));
                 desired.peers.extend(routed_entry(node, peer, tunnel));
             }
         }
@@ -128,20 +132,25 @@ impl Backend for Wireguard {
     }
 }
 
+/// The peer behind the device.
+const fn behind(end: WireguardEnd) -> TunnelPeer {
+    TunnelPeer {
+        endpoint: end.endpoint,
+        key: Some(end.key),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
 
     use flannel_common::{addr::Mac, entry_state::EntryState};
     use flannel_host::wireguard_key::PublicKey;
-    use flannel_store::{
-        WireguardEnd,
-        config::{BackendConfig, NetworkConfig},
-    };
+    use flannel_store::config::{BackendConfig, NetworkConfig};
     use ipnet::IpNet;
 
     use super::*;
-    use crate::{PeerValue, PodNetwork};
+    use flannel_backend_api::{PeerValue, PodNetwork};
 
     fn backend(settings: &str) -> Wireguard {
         let text =
@@ -168,9 +177,7 @@ mod tests {
             source: ip(source),
             mac: Mac::default(),
         };
-        let Some(TunnelSpec::Wireguard(spec)) = backend.device(&lower) else {
-            panic!("a wireguard device")
-        };
+        let spec = backend.spec(&lower);
         (spec.name, spec.port, spec.mtu)
     }
 
@@ -195,7 +202,7 @@ mod tests {
         }
         let published = |backend: &Wireguard, family| {
             backend
-                .published(family, Some(OwnEnd::Wireguard(key)))
+                .published(family, Some(OwnEnd::Key(key)))
                 .expect("data")
                 .text()
                 .to_owned()
@@ -254,7 +261,7 @@ mod tests {
         let expected = Desired {
             addresses: [address].into(),
             routes: [route].into(),
-            wireguard: [(net("10.244.9.0/24"), end)].into(),
+            tunnel_peers: [(net("10.244.9.0/24"), behind(end))].into(),
             peers: [(9, value)].into(),
             ..Desired::default()
         };

@@ -8,8 +8,10 @@
 
 mod control;
 mod desired;
+mod device;
 mod error;
 mod key_file;
+mod peers;
 mod shared;
 mod uapi;
 mod userspace;
@@ -17,8 +19,10 @@ mod userspace;
 pub use self::{
     control::Control,
     desired::{DEVICES, WAY, Wireguard},
+    device::WireguardSpec,
     error::WireguardError,
     key_file::{BadKeyFile, WireguardKeys},
+    peers::WireguardDevices,
     shared::{SharedWireguardPeers, has_session},
     uapi::has_process,
     userspace::start,

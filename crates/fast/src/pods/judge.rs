@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use flannel_backends::offload::OffloadSetting;
+use flannel_backend_api::offload::OffloadSetting;
 use flannel_common::fast::PodEntry;
 use flannel_host::words::first;
 use flannel_netlink::Link;

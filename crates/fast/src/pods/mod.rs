@@ -26,7 +26,7 @@ use flannel_store::LeaseKey;
 use futures::future::join_all;
 
 pub use self::judge::{DeviceSide, Others, Passed, PodReason, PodVerdict};
-use flannel_backends::offload::Offloads;
+use flannel_backend_api::offload::Offloads;
 use flannel_datapath::PinRoot;
 
 use self::{find::Namespace, inside::Inside, judge::judge};

@@ -11,7 +11,8 @@ use std::{
 };
 
 use anyhow::Context as _;
-use flannel_backends::{CarriedExit, carried_way, carrier::CarryingDevice};
+use flannel_backend_api::CarriedExit;
+use flannel_backends::{carried_way, carrier::CarryingDevice};
 use flannel_common::{addr::Mac, node::NodeConfig};
 use flannel_datapath::{
     DatapathError, PinRoot,

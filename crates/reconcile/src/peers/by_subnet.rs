@@ -2,7 +2,7 @@
 
 use std::{borrow::Borrow, cmp::Ordering};
 
-use flannel_backends::PeerWay;
+use flannel_backend_api::PeerWay;
 use ipnet::IpNet;
 
 /// Equal to another if the subnets are.

@@ -17,7 +17,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use flannel_backends::PeerWay;
+use flannel_backend_api::PeerWay;
 use flannel_common::addr::Mac;
 use flannel_host::{family::Family, packing::Packing};
 use flannel_store::Peer;

@@ -1,6 +1,6 @@
 //! Turn by turn adds up to all at once.
 
-use flannel_backends::{Backend, Desired, Node, PodNetwork, underlay::Underlay};
+use flannel_backend_api::{Backend, Desired, Node, PodNetwork, underlay::Underlay};
 use flannel_store::{Entry, LeaseAttrs, LeaseSet, Precedence, config::NetworkConfig};
 use proptest::prelude::*;
 

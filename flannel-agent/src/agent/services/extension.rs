@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flannel_backends::Backend;
+use flannel_backend_api::Backend;
 use flannel_extension::{ExtensionCommands, NodeFacts, RouteWatchSetup};
 use flannel_host::family::Family;
 use flannel_iface::ExternalInterface;

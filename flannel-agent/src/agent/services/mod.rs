@@ -10,6 +10,13 @@ mod ipsec;
 mod service;
 mod udp;
 
+use std::path::PathBuf;
+
+use flannel_backend_api::TunnelPeers;
+use flannel_backends::{
+    udp::UdpTunnel,
+    wireguard::{WireguardDevices, WireguardKeys},
+};
 use flannel_metrics::shared::SharedState;
 use flannel_netlink::Netlink;
 use flannel_options::RunOptions;
@@ -55,6 +62,21 @@ impl Services {
     pub(super) fn are_routed(&self) -> bool {
         self.0.iter().all(|service| service.is_routed())
     }
+}
+
+/// Returns the peers behind the tunnel devices, where the backend has more there than a link: with
+/// keys those of a device, with a control socket those of a process.
+pub(super) fn tunnel_peers(
+    keys: Option<WireguardKeys>,
+    control: Option<PathBuf>,
+    shared: &SharedState,
+) -> Option<Box<dyn TunnelPeers>> {
+    if let Some(keys) = keys {
+        let devices = WireguardDevices::new(keys, shared.wireguard.clone());
+        return Some(Box::new(devices));
+    }
+    let control = control?;
+    Some(Box::new(UdpTunnel::new(control, shared.udp.clone())))
 }
 
 fn boxed<S: Service + 'static>(service: Option<S>) -> impl Iterator<Item = Box<dyn Service>> {

@@ -6,29 +6,29 @@
 //! would lose the prefixes of the other family.
 
 use std::{
+    any::Any,
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     time::{Instant, SystemTime},
 };
 
-use flannel_backends::{
-    WireguardSpec,
-    wireguard::{Control, SharedWireguardPeers, WireguardError, WireguardKeys, has_session},
+use flannel_backend_api::{
+    Device, DeviceError, Node, TunnelDevice, TunnelFacts, TunnelPeer, TunnelPeers, vanished,
 };
 use flannel_host::{family::Family, wireguard_key::PublicKey};
 use flannel_netlink::{Netlink, WireguardPeer, WireguardPeerState};
 use flannel_status::Dirty;
-use flannel_store::WireguardEnd;
+use flannel_tracker::{Failure, Tracker};
+use futures::future::{FutureExt as _, LocalBoxFuture};
 use ipnet::IpNet;
 
 use super::{
-    device::{Device, vanished},
-    tracker::{Failure, Tracker},
+    Control, SharedWireguardPeers, WireguardError, WireguardKeys, WireguardSpec, has_session,
 };
 
 /// The devices, by name.
-pub(super) struct WireguardDevices {
-    keys: Option<WireguardKeys>,
+pub struct WireguardDevices {
+    keys: WireguardKeys,
     shared: SharedWireguardPeers,
     devices: BTreeMap<String, WireguardState>,
 }
@@ -43,20 +43,9 @@ struct WireguardState {
     peers: Tracker<PublicKey, WireguardPeer>,
 }
 
-/// A device as `status` shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WireguardFacts {
-    /// Our public key.
-    pub key: PublicKey,
-    /// Its UDP port.
-    pub port: u16,
-    /// The party that implements it: `kernel` or `process`.
-    pub implementation: &'static str,
-}
-
 impl WireguardDevices {
-    /// For a node with these keys; none if its backend is another.
-    pub(super) const fn new(keys: Option<WireguardKeys>, shared: SharedWireguardPeers) -> Self {
+    /// For a node with these keys.
+    pub const fn new(keys: WireguardKeys, shared: SharedWireguardPeers) -> Self {
         Self {
             keys,
             shared,
@@ -65,13 +54,13 @@ impl WireguardDevices {
     }
 
     /// Reads the device back, and sets its key and port if they differ.
-    pub(super) async fn read_back(
+    async fn read_back(
         &mut self,
         netlink: &Netlink,
         device: &Device,
         spec: &WireguardSpec,
     ) -> Result<(), WireguardError> {
-        let Some(keys) = self.keys else { return Ok(()) };
+        let keys = self.keys;
         let state = self
             .devices
             .entry(device.name.clone())
@@ -98,52 +87,8 @@ impl WireguardDevices {
         Ok(())
     }
 
-    /// Some peers of a plane want `after` instead of `before`.
-    pub(super) fn change(
-        &mut self,
-        device: &str,
-        before: &BTreeMap<IpNet, WireguardEnd>,
-        after: &BTreeMap<IpNet, WireguardEnd>,
-    ) {
-        let Some(state) = self.devices.get_mut(device) else {
-            return;
-        };
-        let touched: BTreeSet<PublicKey> = before
-            .values()
-            .chain(after.values())
-            .map(|end| end.key)
-            .collect();
-        for (subnet, end) in before {
-            state.wanted.entry(end.key).or_default().remove(subnet);
-        }
-        for (subnet, end) in after {
-            state
-                .wanted
-                .entry(end.key)
-                .or_default()
-                .insert(*subnet, end.endpoint);
-        }
-        for key in touched {
-            state.want(key);
-        }
-    }
-
-    /// Clears what a plane desires for its peers, which is unknown again.
-    pub(super) fn clear_desired(&mut self, device: &str, family: Family) {
-        let Some(state) = self.devices.get_mut(device) else {
-            return;
-        };
-        for subnets in state.wanted.values_mut() {
-            subnets.retain(|subnet, _| Family::of(subnet.addr()) != family);
-        }
-        let keys: Vec<_> = state.wanted.keys().copied().collect();
-        for key in keys {
-            state.want(key);
-        }
-    }
-
     /// Makes peers as they are wanted, and with `sweep` removes those that are not wanted.
-    pub(super) async fn apply(&mut self, device: &str, sweep: bool) {
+    async fn make(&mut self, device: &str, sweep: bool) {
         let Some(state) = self.devices.get_mut(device) else {
             return;
         };
@@ -169,38 +114,102 @@ impl WireguardDevices {
             }
         }
     }
+}
 
-    /// Returns the facts on a device; `None` until it was read.
-    pub(super) fn facts(&self, device: &str) -> Option<WireguardFacts> {
+impl TunnelPeers for WireguardDevices {
+    fn prepare<'a>(
+        &'a mut self,
+        netlink: &'a Netlink,
+        device: &'a Device,
+        wanted: &'a dyn TunnelDevice,
+        _node: &'a Node,
+        read_back: bool,
+    ) -> LocalBoxFuture<'a, Result<(), DeviceError>> {
+        let wanted = (wanted as &dyn Any).downcast_ref::<WireguardSpec>();
+        let spec = wanted.filter(|_| read_back);
+        async move {
+            match spec {
+                Some(spec) => Ok(self.read_back(netlink, device, spec).await?),
+                None => Ok(()),
+            }
+        }
+        .boxed_local()
+    }
+
+    fn change(
+        &mut self,
+        device: &str,
+        before: &BTreeMap<IpNet, TunnelPeer>,
+        after: &BTreeMap<IpNet, TunnelPeer>,
+    ) {
+        let Some(state) = self.devices.get_mut(device) else {
+            return;
+        };
+        let touched: BTreeSet<PublicKey> = before
+            .values()
+            .chain(after.values())
+            .filter_map(|peer| peer.key)
+            .collect();
+        for (subnet, peer) in before {
+            if let Some(key) = peer.key {
+                state.wanted.entry(key).or_default().remove(subnet);
+            }
+        }
+        for (subnet, peer) in after {
+            if let Some(key) = peer.key {
+                let subnets = state.wanted.entry(key).or_default();
+                subnets.insert(*subnet, peer.endpoint);
+            }
+        }
+        for key in touched {
+            state.want(key);
+        }
+    }
+
+    fn clear_desired(&mut self, device: &str, family: Family) {
+        let Some(state) = self.devices.get_mut(device) else {
+            return;
+        };
+        for subnets in state.wanted.values_mut() {
+            subnets.retain(|subnet, _| Family::of(subnet.addr()) != family);
+        }
+        let keys: Vec<_> = state.wanted.keys().copied().collect();
+        for key in keys {
+            state.want(key);
+        }
+    }
+
+    fn apply<'a>(&'a mut self, device: &'a str, sweep: bool) -> LocalBoxFuture<'a, ()> {
+        self.make(device, sweep).boxed_local()
+    }
+
+    fn facts(&self, device: &str) -> Option<TunnelFacts> {
         let state = self.devices.get(device)?;
         let (_, control) = state.control.as_ref()?;
-        Some(WireguardFacts {
-            key: self.keys?.public,
+        Some(TunnelFacts {
+            key: self.keys.public,
             port: state.spec.port,
             implementation: control.implementation(),
         })
     }
 
-    /// Returns the peers that a device refused.
-    pub(super) fn dirty(&self) -> impl Iterator<Item = Dirty> {
+    fn dirty(&self) -> Vec<Dirty> {
         let of_device = |(device, state): (&String, &WireguardState)| -> Vec<Dirty> {
             let named =
                 |(key, failure): (_, &Failure)| failure.to_dirty(format!("peer {key} of {device}"));
             state.peers.failures().map(named).collect()
         };
-        self.devices.iter().flat_map(of_device)
+        self.devices.iter().flat_map(of_device).collect()
     }
 
-    /// Returns the number of peers that were restored.
-    pub(super) fn repairs(&self) -> u64 {
+    fn repairs(&self) -> u64 {
         self.devices
             .values()
             .map(|state| state.peers.repairs())
             .sum()
     }
 
-    /// When something that was refused is due again.
-    pub(super) fn next_retry(&self) -> Option<Instant> {
+    fn next_retry(&self) -> Option<Instant> {
         self.devices
             .values()
             .filter_map(|state| state.peers.next_retry())
@@ -282,6 +291,8 @@ fn refused(
 mod tests {
     use std::time::Duration;
 
+    use flannel_host::wireguard_key::SecretKey;
+
     use super::*;
 
     const DEVICE: &str = "flannel-wg";
@@ -290,11 +301,11 @@ mod tests {
         PublicKey([number; 32])
     }
 
-    fn rows(rows: &[(&str, u8, &str)]) -> BTreeMap<IpNet, WireguardEnd> {
+    fn rows(rows: &[(&str, u8, &str)]) -> BTreeMap<IpNet, TunnelPeer> {
         let row = |(subnet, number, endpoint): &(&str, u8, &str)| {
-            let end = WireguardEnd {
-                key: key(*number),
+            let end = TunnelPeer {
                 endpoint: endpoint.parse().expect("an endpoint"),
+                key: Some(key(*number)),
             };
             (subnet.parse().expect("a subnet"), end)
         };
@@ -316,9 +327,13 @@ mod tests {
             peers: Tracker::default(),
         };
         let devices = BTreeMap::from([(DEVICE.to_owned(), state)]);
+        let keys = WireguardKeys {
+            private: SecretKey([1; 32]),
+            public: key(1),
+        };
         WireguardDevices {
             devices,
-            ..WireguardDevices::new(None, SharedWireguardPeers::default())
+            ..WireguardDevices::new(keys, SharedWireguardPeers::default())
         }
     }
 

@@ -8,7 +8,7 @@ use flannel_iface::End;
 use flannel_store::{Peer, RawJson};
 
 use crate::{
-    Desired, Node, OwnEnd, PeerWay, ProgramSet, TunnelSpec, TunnelUnderlay, Way,
+    Desired, Node, OwnEnd, PeerWay, ProgramSet, TunnelDevice, TunnelUnderlay, Way,
     error::{BackendError, IPV6_MIN_MTU},
     underlay::Underlay,
 };
@@ -30,7 +30,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     }
 
     /// The device of its tunnel, if it has one.
-    fn device(&self, _lower: &TunnelUnderlay) -> Option<TunnelSpec> {
+    fn device(&self, _lower: &TunnelUnderlay) -> Option<Box<dyn TunnelDevice>> {
         None
     }
 

@@ -5,19 +5,21 @@
 //! bytes. Routes equal stock flannel's except for their protocol, 191: their gateways are the
 //! peers' own addresses, so nothing else distinguishes them from an administrator's.
 
+mod device;
+
 use std::net::IpAddr;
 
+use flannel_backend_api::{
+    Backend, CarriedExit, CarriedWay, Desired, EchoAddress, Node, PeerValue, PeerWay, ProgramSet,
+    TunnelDevice, TunnelUnderlay, Way, direct_route, network_config, routed_entry,
+    underlay::Underlay,
+};
 use flannel_common::{entry_state::EntryState, node::FamilyConfig};
 use flannel_host::family::Family;
 use flannel_netlink::{AddressKey, IpipSpec, Route, RouteKey, protocol};
 use flannel_store::{Peer, config::IpipConfig};
 
-use crate::{
-    Backend, CarriedExit, CarriedWay, Desired, EchoAddress, Node, PeerValue, PeerWay, ProgramSet,
-    TunnelSpec, TunnelUnderlay, Way,
-    desired::{direct_route, network_config, routed_entry},
-    underlay::Underlay,
-};
+use self::device::IpipDevice;
 
 /// The way through the ipip device.
 pub const WAY: CarriedWay = CarriedWay {
@@ -35,21 +37,26 @@ pub const DEVICE: &str = "flannel.ipip";
 #[derive(Clone, Copy, Debug)]
 pub struct Ipip(pub IpipConfig);
 
+impl Ipip {
+    fn spec(self, lower: &TunnelUnderlay) -> Option<IpipSpec> {
+        let IpAddr::V4(local) = lower.source else {
+            return None;
+        };
+        Some(IpipSpec {
+            name: DEVICE.to_owned(),
+            mtu: self.mtu(Family::V4, lower.mtu),
+            local,
+        })
+    }
+}
+
 impl Backend for Ipip {
     fn mtu(&self, _family: Family, external_mtu: u32) -> u32 {
         external_mtu.saturating_sub(OVERHEAD)
     }
 
-    fn device(&self, lower: &TunnelUnderlay) -> Option<TunnelSpec> {
-        let IpAddr::V4(local) = lower.source else {
-            return None;
-        };
-        let mtu = self.mtu(Family::V4, lower.mtu);
-        Some(TunnelSpec::Ipip(IpipSpec {
-            name: DEVICE.to_owned(),
-            mtu,
-            local,
-        }))
+    fn device(&self, lower: &TunnelUnderlay) -> Option<Box<dyn TunnelDevice>> {
+        Some(Box::new(IpipDevice(self.spec(lower)?)))
     }
 
     fn way(&self, _node: &Node, underlay: &Underlay, peer: &Peer) -> Way {
@@ -121,7 +128,7 @@ mod tests {
     use flannel_common::addr::Mac;
 
     use super::*;
-    use crate::PodNetwork;
+    use flannel_backend_api::PodNetwork;
 
     const BACKEND: Ipip = Ipip(IpipConfig {
         direct_routing: true,
@@ -168,11 +175,8 @@ mod tests {
             mtu: 1480,
             local: [192, 0, 2, 1].into(),
         };
-        assert_eq!(
-            BACKEND.device(&lower(ip("192.0.2.1"))),
-            Some(TunnelSpec::Ipip(spec))
-        );
-        assert_eq!(BACKEND.device(&lower(ip("2001:db8::1"))), None);
+        assert_eq!(BACKEND.spec(&lower(ip("192.0.2.1"))), Some(spec));
+        assert_eq!(BACKEND.spec(&lower(ip("2001:db8::1"))), None);
         assert_eq!(
             (BACKEND.port(), BACKEND.published(Family::V4, None)),
             (None, None)

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, SocketAddr},
 };
 
 use flannel_common::{
@@ -14,12 +14,12 @@ use flannel_common::{
     peer::{PeerEntry, VtepEntry},
 };
 use flannel_datapath::ecmp_paths::ethertype;
-use flannel_host::family::Family;
+use flannel_host::{family::Family, wireguard_key::PublicKey};
 use flannel_netlink::{
     AddressKey, FdbKey, NeighbourKey, Route, RouteKey, TunnelPolicy, TunnelPolicyKey, protocol,
 };
-use flannel_store::{Peer, WireguardEnd};
-use ipnet::{IpNet, Ipv4Net};
+use flannel_store::Peer;
+use ipnet::IpNet;
 
 use crate::Node;
 
@@ -41,14 +41,21 @@ pub struct Desired {
     /// The `NAT_VTEPS` map: devices of peers whose packets may carry another source than their
     /// address.
     pub elsewhere: BTreeSet<DeviceKey>,
-    /// The WireGuard devices of the peers, by the subnet behind each.
-    pub wireguard: BTreeMap<IpNet, WireguardEnd>,
-    /// The nodes behind the process of the backend udp, by subnet.
-    pub udp: BTreeMap<Ipv4Net, Ipv4Addr>,
+    /// The peers behind a tunnel device that is more than a link, by the subnet of each.
+    pub tunnel_peers: BTreeMap<IpNet, TunnelPeer>,
     /// Policies that demand IPsec tunnels to the peers.
     pub policies: BTreeMap<TunnelPolicyKey, TunnelPolicy>,
     /// Routes to the peers' subnets.
     pub routes: BTreeMap<RouteKey, Route>,
+}
+
+/// A peer behind a tunnel device, which does not only follow routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TunnelPeer {
+    /// The address and UDP port at which it receives.
+    pub endpoint: SocketAddr,
+    /// Its public key, where nodes know each other by keys.
+    pub key: Option<PublicKey>,
 }
 
 /// A peer map entry without what its writer adds: the generation, and what the programs saw. The
@@ -113,7 +120,7 @@ impl PeerValue {
 }
 
 /// The route to a peer on our own link, by the device that leads there.
-pub(crate) fn direct_route(peer: &Peer, device: u32) -> (RouteKey, Route) {
+pub fn direct_route(peer: &Peer, device: u32) -> (RouteKey, Route) {
     (
         RouteKey::main(peer.subnet),
         Route::via(peer.public_ip, Some(device), protocol::FLANNEL),
@@ -121,7 +128,7 @@ pub(crate) fn direct_route(peer: &Peer, device: u32) -> (RouteKey, Route) {
 }
 
 /// The entry of a peer on our own link, reached by this device.
-pub(crate) fn direct_entry(vtep: Addr, mac: Mac, device: u32) -> PeerValue {
+pub fn direct_entry(vtep: Addr, mac: Mac, device: u32) -> PeerValue {
     PeerValue {
         flags: EntryState::DIRECT,
         vtep,
@@ -134,7 +141,7 @@ pub(crate) fn direct_entry(vtep: Addr, mac: Mac, device: u32) -> PeerValue {
 
 /// The entry, by subnet number, of a peer to which routes lead by this device. Its next hop is not
 /// known to us.
-pub(crate) fn routed_entry(node: &Node, peer: &Peer, device: u32) -> Option<(u32, PeerValue)> {
+pub fn routed_entry(node: &Node, peer: &Peer, device: u32) -> Option<(u32, PeerValue)> {
     let vtep = peer.public_ip.into();
     let value = PeerValue {
         flags: EntryState::DIRECT,
@@ -147,7 +154,7 @@ pub(crate) fn routed_entry(node: &Node, peer: &Peer, device: u32) -> Option<(u32
 
 /// Returns the node's configuration for the programs, without the tunnel that they serve; `None` if
 /// its network has no peer map.
-pub(crate) fn network_config(node: &Node) -> Option<node::FamilyConfig> {
+pub fn network_config(node: &Node) -> Option<node::FamilyConfig> {
     let network = node.network;
     network.has_peer_map().then(|| node::FamilyConfig {
         network: network.prefix.network().into(),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use flannel_iface::End;
 
 /// Refuses an end behind a NAT, for a backend by which packets go to a node's own address.
-pub(crate) fn require_own_address(backend: &'static str, end: &End) -> Result<(), BackendError> {
+pub fn require_own_address(backend: &'static str, end: &End) -> Result<(), BackendError> {
     let End { addr, public, .. } = *end;
     if public == addr {
         Ok(())
@@ -54,4 +54,4 @@ pub enum BackendError {
 /// 5](https://www.rfc-editor.org/rfc/rfc8200#section-5); `addrconf_notify()` in
 /// [net/ipv6/addrconf.c, Linux
 /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv6/addrconf.c)).
-pub(crate) const IPV6_MIN_MTU: u32 = 1280;
+pub const IPV6_MIN_MTU: u32 = 1280;

@@ -77,7 +77,7 @@ pub enum EchoAddress {
 
 impl Way {
     /// The names of the ways that are not a backend's own.
-    pub(crate) const COMMON: [&str; 4] = ["direct", "tunnel", "kernel", "none"];
+    pub const COMMON: [&str; 4] = ["direct", "tunnel", "kernel", "none"];
 
     /// The name, in every output.
     pub const fn name(&self) -> &'static str {

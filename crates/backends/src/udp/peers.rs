@@ -1,22 +1,28 @@
 //! The process of the backend udp: it is there and has our settings, and its peers are those that
 //! the plane wants.
 
-use std::{net::Ipv4Addr, path::PathBuf, time::Instant};
-
-use flannel_backends::{
-    Node, UdpSpec,
-    udp::{Backoff, Process, SharedUdpStatus, UdpError, fits},
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
+    path::PathBuf,
+    time::Instant,
 };
-use flannel_host::error_chain::chain;
+
+use flannel_backend_api::{Device, DeviceError, Node, TunnelDevice, TunnelPeer, TunnelPeers};
+use flannel_host::{error_chain::chain, family::Family};
+use flannel_netlink::Netlink;
 use flannel_status::Dirty;
+use flannel_tracker::{Failure, Tracker};
 use flannel_udp::{Peers, Reply, Request, State, TunnelOptions};
+use futures::future::{FutureExt as _, LocalBoxFuture};
 use ipnet::{IpNet, Ipv4Net};
 
-use super::{device::Device, tracker::Tracker};
+use super::{Backoff, Process, SharedUdpStatus, UdpError, UdpSpec, fits};
 
 /// The process, and its peers.
-pub(super) struct UdpTunnel {
-    process: Option<Process>,
+pub struct UdpTunnel {
+    process: Process,
     shared: SharedUdpStatus,
     backoff: Backoff,
     /// The process id of the one whose peers are known.
@@ -26,9 +32,9 @@ pub(super) struct UdpTunnel {
 }
 
 impl UdpTunnel {
-    /// With the path of the control socket; without it for a node whose backend is another.
-    pub(super) fn new(control: Option<PathBuf>, shared: SharedUdpStatus) -> Self {
-        let process = control.map(Process::new);
+    /// With the path of the control socket.
+    pub fn new(control: PathBuf, shared: SharedUdpStatus) -> Self {
+        let process = Process::new(control);
         let (backoff, peers) = (Backoff::default(), Tracker::default());
         Self {
             process,
@@ -42,20 +48,18 @@ impl UdpTunnel {
 
     /// Sees to it that there is a process for this device, and reads its peers if they are not
     /// known.
-    pub(super) async fn prepare(
+    async fn read_back(
         &mut self,
         device: &Device,
         spec: &UdpSpec,
         node: &Node,
         read_back: bool,
     ) -> Result<(), UdpError> {
-        let (Some(process), IpNet::V4(network), IpNet::V4(own)) =
-            (&self.process, node.network.prefix, node.subnet)
-        else {
+        let (IpNet::V4(network), IpNet::V4(own)) = (node.network.prefix, node.subnet) else {
             return Ok(());
         };
         let UdpSpec { source, port, .. } = *spec;
-        let control = process.control().to_owned();
+        let control = self.process.control().to_owned();
         let options = TunnelOptions {
             control: control.clone(),
             device: device.name.clone(),
@@ -80,11 +84,7 @@ impl UdpTunnel {
     /// Adopts the running process if it fits. Otherwise starts a process, which takes over from the
     /// running one.
     async fn ensure(&mut self, options: &TunnelOptions, index: u32) -> Result<State, UdpError> {
-        let Some(process) = self.process.clone() else {
-            return Err(UdpError::NotStarted {
-                problem: String::new(),
-            });
-        };
+        let process = self.process.clone();
         let control = process.control();
         let now = Instant::now();
         match process.state().await {
@@ -129,9 +129,7 @@ impl UdpTunnel {
     }
 
     async fn read_peers(&mut self, own: Ipv4Net) -> Result<(), UdpError> {
-        let Some(process) = &self.process else {
-            return Ok(());
-        };
+        let process = &self.process;
         let Peers { own: known, peers } = match process.ask(Request::Peers).await? {
             Reply::Peers(peers) => peers,
             other => {
@@ -154,17 +152,12 @@ impl UdpTunnel {
         Ok(())
     }
 
-    /// Access to the peers that the plane wants.
-    pub(super) const fn peers_mut(&mut self) -> &mut Tracker<Ipv4Net, Ipv4Addr> {
-        &mut self.peers
-    }
-
     /// Makes the peers of the process as they are wanted, and with `sweep` removes those that are
     /// not wanted, by one request.
-    pub(super) async fn apply(&mut self, sweep: bool) {
-        let Some(process) = self.process.as_ref().filter(|_| self.known.is_some()) else {
+    async fn make(&mut self, sweep: bool) {
+        if self.known.is_none() {
             return;
-        };
+        }
         let now = Instant::now();
         let pending = self.peers.pending(now, sweep);
         if pending.upserts.is_empty() && pending.deletes.is_empty() {
@@ -177,7 +170,7 @@ impl UdpTunnel {
             upserts,
             removals: removals.clone(),
         };
-        match process.ask(request).await {
+        match self.process.ask(request).await {
             Ok(_) => {
                 for (subnet, node) in pending.upserts {
                     self.peers.made(&subnet, node);
@@ -203,16 +196,63 @@ impl UdpTunnel {
             }
         }
     }
+}
 
-    /// Returns the peers that the process did not take.
-    pub(super) fn dirty(&self) -> impl Iterator<Item = Dirty> {
-        self.peers.failures().map(|(subnet, failure)| {
-            failure.to_dirty(format!("peer {subnet} of the tunnel process"))
-        })
+impl TunnelPeers for UdpTunnel {
+    fn prepare<'a>(
+        &'a mut self,
+        _netlink: &'a Netlink,
+        device: &'a Device,
+        wanted: &'a dyn TunnelDevice,
+        node: &'a Node,
+        read_back: bool,
+    ) -> LocalBoxFuture<'a, Result<(), DeviceError>> {
+        let wanted = (wanted as &dyn Any).downcast_ref::<UdpSpec>();
+        async move {
+            match wanted {
+                Some(spec) => Ok(self.read_back(device, spec, node, read_back).await?),
+                None => Ok(()),
+            }
+        }
+        .boxed_local()
     }
 
-    /// When something that failed is due again.
-    pub(super) fn next_retry(&self) -> Option<Instant> {
+    fn change(
+        &mut self,
+        _device: &str,
+        before: &BTreeMap<IpNet, TunnelPeer>,
+        after: &BTreeMap<IpNet, TunnelPeer>,
+    ) {
+        self.peers.change(&addresses(before), &addresses(after));
+    }
+
+    fn clear_desired(&mut self, _device: &str, family: Family) {
+        if family == Family::V4 {
+            self.peers.clear_desired();
+        }
+    }
+
+    fn apply<'a>(&'a mut self, _device: &'a str, sweep: bool) -> LocalBoxFuture<'a, ()> {
+        self.make(sweep).boxed_local()
+    }
+
+    fn dirty(&self) -> Vec<Dirty> {
+        let named = |(subnet, failure): (&Ipv4Net, &Failure)| {
+            failure.to_dirty(format!("peer {subnet} of the tunnel process"))
+        };
+        self.peers.failures().map(named).collect()
+    }
+
+    fn next_retry(&self) -> Option<Instant> {
         self.peers.next_retry()
     }
+}
+
+/// The nodes by subnet. The port is the same on all.
+fn addresses(peers: &BTreeMap<IpNet, TunnelPeer>) -> BTreeMap<Ipv4Net, Ipv4Addr> {
+    let of_v4 = |(subnet, peer): (&IpNet, &TunnelPeer)| match (subnet, peer.endpoint.ip()) {
+        (IpNet::V4(subnet), IpAddr::V4(node)) => Some((*subnet, node)),
+        _ => None,
+    };
+    peers.iter().filter_map(of_v4).collect()
 }

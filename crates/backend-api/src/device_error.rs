@@ -1,6 +1,7 @@
 //! Errors of tunnel devices.
 
-use flannel_backends::{udp::UdpError, wireguard::WireguardError};
+use std::{error::Error, fmt};
+
 use flannel_netlink::NetlinkError;
 use nix::errno::Errno;
 
@@ -10,18 +11,9 @@ pub enum DeviceError {
     /// The kernel refused.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-    /// It is a WireGuard device.
+    /// A fault that only one kind of device has.
     #[error(transparent)]
-    Wireguard(#[from] WireguardError),
-    /// It is that of the backend udp.
-    #[error(transparent)]
-    Udp(#[from] UdpError),
-    /// The kernel has no ipip devices.
-    #[error(
-        "this kernel has no ipip devices: load the module ipip (modprobe ipip), or use the backend \
-         vxlan"
-    )]
-    NoIpip(#[source] NetlinkError),
+    Fault(#[from] DeviceFault),
     /// The kernel refuses its MTU.
     #[error(
         "{device} cannot have an MTU of {mtu} bytes, with the tunnel's headers the external \
@@ -51,28 +43,76 @@ pub enum DeviceError {
     },
 }
 
+/// A fault that only one kind of device has, such as a process that does not start. It reads as the
+/// backend's own error.
+#[derive(Debug)]
+pub struct DeviceFault {
+    error: Box<dyn Error + Send + Sync>,
+    is_temporary: bool,
+}
+
+impl DeviceFault {
+    /// A fault of this kind; temporary if the same request may succeed later.
+    pub fn new(error: impl Error + Send + Sync + 'static, is_temporary: bool) -> Self {
+        Self {
+            error: Box::new(error),
+            is_temporary,
+        }
+    }
+}
+
+impl fmt::Display for DeviceFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl Error for DeviceFault {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.error.source()
+    }
+}
+
 impl DeviceError {
     /// The kernel's error, where it is one.
-    pub(super) fn netlink(&self) -> Option<&NetlinkError> {
+    fn netlink(&self) -> Option<&NetlinkError> {
         match self {
-            Self::Netlink(error) | Self::Wireguard(WireguardError::Netlink(error)) => Some(error),
+            Self::Netlink(error) => Some(error),
             Self::Taken { source, .. } => source.netlink(),
             Self::MtuRefused { source, .. } => Some(source),
-            Self::Wireguard(_) | Self::Udp(_) | Self::NoIpip(_) => None,
+            Self::Fault(_) => None,
         }
     }
 
     /// Returns true if the same request may succeed later, without a change of the configuration.
     pub fn is_temporary(&self) -> bool {
         match self {
-            Self::Udp(error) => error.is_temporary(),
+            Self::Fault(fault) => fault.is_temporary,
             _ => self.netlink().is_some_and(NetlinkError::is_temporary),
         }
     }
 
     /// The kernel's refusal of an object that another program has, if that is the error.
-    pub(super) fn taken(&self) -> Option<&NetlinkError> {
+    pub fn taken(&self) -> Option<&NetlinkError> {
         let source = self.netlink()?;
         matches!(source.errno(), Some(Errno::EEXIST | Errno::EADDRINUSE)).then_some(source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_fault_of_one_kind_reads_as_its_own_error() {
+        let error = || io::Error::other("the process does not start");
+        for is_temporary in [false, true] {
+            let device = DeviceError::from(DeviceFault::new(error(), is_temporary));
+            assert_eq!(device.to_string(), error().to_string());
+            assert_eq!(device.is_temporary(), is_temporary);
+            assert!(device.taken().is_none());
+        }
     }
 }
