@@ -10,6 +10,7 @@
 //! reconciler, cannot depend on which backend it serves.
 
 mod backend;
+mod carrier;
 mod desired;
 mod device;
 mod device_error;
@@ -25,6 +26,7 @@ mod way;
 
 pub use self::{
     backend::{Backend, usable_mtu},
+    carrier::{Carrier, CarrierState, CarryingDevice, MissingPart},
     desired::{
         Desired, PeerValue, TunnelPeer, device_key, direct_entry, direct_route, network_config,
         routed_entry,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use aya::programs::TcAttachType;
-use flannel_backends::{ipsec, is_tunnel, udp};
+use flannel_backends::{BackendProcess, is_tunnel, recorded_policies, secret_files};
 use flannel_claims::state_dir;
 use flannel_datapath::{
     attach::{
@@ -28,8 +28,6 @@ use flannel_traffic::removal::{self, Leftover};
 
 use crate::{scope::CleanupScope, sysctls::SysctlStep};
 
-/// The private key of WireGuard, where `--wireguard-key-file` does not say otherwise.
-const WIREGUARD_KEY: &str = "wgkey";
 const SIDES: [TcAttachType; 2] = [TcAttachType::Ingress, TcAttachType::Egress];
 
 /// One thing to remove.
@@ -54,11 +52,9 @@ pub(super) enum PlanStep {
     Route { key: RouteKey, route: Route },
     /// A nexthop object, by which only direct routes led.
     Nexthop(NexthopId),
-    /// The process of the backend udp, with its device.
-    TunnelProcess(PathBuf),
-    /// The process of the backend ipsec, by the state directory.
-    Charon(PathBuf),
-    /// An association for such a policy. charon removes its own as it ends; a killed one did not.
+    /// A process of a backend.
+    Process(BackendProcess),
+    /// An association for such a policy. Its process removes it as it ends; a killed one did not.
     Association(TunnelAssociation),
     /// A policy that demands an IPsec tunnel.
     Policy(TunnelPolicyKey),
@@ -91,12 +87,10 @@ impl Plan {
         let mut steps = attachments(&links, &scope.state_dir)?;
         steps.extend(pins(scope)?);
         let (recorded, directory) = flannel_extension::recorded(&scope.state_dir)?;
-        let control =
-            Some(udp::control_socket(&scope.state_dir)).filter(|control| control.exists());
-        steps.extend(control.map(PlanStep::TunnelProcess));
-        let charon = ipsec::directory(&scope.state_dir).exists();
+        // Their record goes with the process.
         let policies = policies(scope, netlink).await?;
-        steps.extend(charon.then(|| PlanStep::Charon(scope.state_dir.clone())));
+        let processes = BackendProcess::recorded(&scope.state_dir);
+        steps.extend(processes.into_iter().map(PlanStep::Process));
         if scope.keep_network {
             // Stock flannel does not know this route and would never remove it.
             let routes = routes(netlink).await?.into_iter();
@@ -195,22 +189,11 @@ async fn network(netlink: &Netlink, links: &[Link]) -> Result<Vec<PlanStep>, Net
     Ok(steps)
 }
 
-/// Policies of the backend ipsec, between parts of the network on record, and their associations.
 async fn policies(scope: &CleanupScope, netlink: &Netlink) -> Result<Vec<PlanStep>, NetlinkError> {
-    let Some(network) = ipsec::recorded_network(&scope.state_dir) else {
-        return Ok(Vec::new());
-    };
-    let all = netlink.tunnel_policies().await?.into_iter();
-    let ours: Vec<_> = all
-        .filter(|(key, policy)| ipsec::is_ours(key, policy, network.into()))
-        .collect();
-    let mut associations = netlink.tunnel_associations().await?;
-    associations.retain(|association| ours.iter().any(|(_, policy)| association.serves(policy)));
-    let policies = ours.into_iter().map(|(key, _)| PlanStep::Policy(key));
+    let (associations, policies) = recorded_policies(netlink, &scope.state_dir).await?;
+    let associations = associations.into_iter().map(PlanStep::Association);
     Ok(associations
-        .into_iter()
-        .map(PlanStep::Association)
-        .chain(policies)
+        .chain(policies.into_iter().map(PlanStep::Policy))
         .collect())
 }
 
@@ -262,7 +245,7 @@ fn device(link: &Link) -> PlanStep {
 }
 
 /// Returns the files that exist in the state directory and the directory itself, with that of the
-/// records of commands, and subnet.env if asked for. Stock flannel would use the key of WireGuard.
+/// records of commands, and subnet.env if asked for.
 fn files(scope: &CleanupScope, records: Option<PathBuf>) -> Vec<PlanStep> {
     let dir = &scope.state_dir;
     let ledger = Ledger::new(dir).path().to_owned();
@@ -276,11 +259,11 @@ fn files(scope: &CleanupScope, records: Option<PathBuf>) -> Vec<PlanStep> {
         state_dir::lock_in_making(dir),
         state_dir::lock(dir),
     ];
-    let key = (!scope.keep_network).then(|| dir.join(WIREGUARD_KEY));
+    let secrets = (!scope.keep_network).then(|| secret_files(dir));
     let asked = scope.subnet_file.iter().cloned();
     let mut steps: Vec<_> = asked
         .chain(state)
-        .chain(key)
+        .chain(secrets.into_iter().flatten())
         .filter(|path| path.exists())
         .map(PlanStep::File)
         .collect();
@@ -326,8 +309,7 @@ impl PlanStep {
                 }
                 other => other,
             },
-            Self::TunnelProcess(control) => udp::remove(control).map_err(io::Error::other),
-            Self::Charon(state_dir) => ipsec::remove(state_dir).map_err(io::Error::other),
+            Self::Process(process) => process.remove(),
             Self::Rules(_)
             | Self::Route { .. }
             | Self::Nexthop(_)
@@ -375,10 +357,7 @@ impl fmt::Display for PlanStep {
                 (None, _) => write!(f, "remove the route {}", key.dst),
             },
             Self::Nexthop(id) => write!(f, "remove {id}"),
-            Self::TunnelProcess(_) => {
-                f.write_str("end the tunnel process of the backend udp and remove its device")
-            }
-            Self::Charon(_) => f.write_str("end charon of the backend ipsec and remove its files"),
+            Self::Process(process) => process.fmt(f),
             Self::Association(association) => write!(f, "remove the {association}"),
             Self::Policy(key) => write!(f, "remove the {key}"),
             Self::Device { name, .. } => write!(f, "remove the device {name} and all on it"),

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, net::IpAddr, path::Path};
 
-use flannel_backend_api::underlay::by_devices;
-use flannel_backends::carrier::{self, Carrier};
+use flannel_backend_api::{Carrier, underlay::by_devices};
+use flannel_backends::carrier;
 use flannel_common::{
     addr::{Addr, Mac},
     guard::GuardWord,
@@ -437,7 +437,7 @@ async fn read_carrier(
         return Ok(None);
     };
     let device = route.oif.and_then(|index| around.links.get(&index));
-    carrier::read(
+    carrier(
         around.netlink,
         device,
         [facts.question.source, facts.onward.address],

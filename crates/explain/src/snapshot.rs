@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use flannel_backends::carrier::Carrier;
+use flannel_backend_api::Carrier;
 use flannel_common::{
     addr::Mac,
     ecmp::EcmpPath,

@@ -3,10 +3,12 @@
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 /// Describes topics: names that are written where a finding is made, below a folder, as the first
-/// argument of the functions of a type. A test compares them with the sources.
+/// argument of the functions of a type; names that another crate gives follow. A test compares them
+/// with the sources, and with that crate's.
 #[macro_export]
 macro_rules! topics {
-    ($(#[$doc:meta])* $type:ident in $folder:literal of $made:literal: $($name:literal)+) => {
+    ($(#[$doc:meta])* $type:ident in $folder:literal of $made:literal: $($name:literal)+
+        $(, of $others:path)?) => {
         $(#[$doc])*
         pub struct $type;
 
@@ -23,16 +25,17 @@ macro_rules! topics {
         #[test]
         fn the_topics_are_those_of_the_sources() {
             let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/", $folder);
-            $crate::topics::compare(folder, $made, &[$($name),+]);
+            let others: &[&[&str]] = &[$(&$others)?];
+            $crate::topics::compare(folder, $made, &[$($name),+], &others.concat());
         }
     };
 }
 
-/// Compares a list of topics with the sources below a folder.
+/// Compares a list of topics with the sources below a folder, and with those of another crate.
 ///
 /// # Panics
 /// They differ.
-pub fn compare(folder: &str, made: &str, listed: &[&str]) {
+pub fn compare(folder: &str, made: &str, listed: &[&str], others: &[&str]) {
     let mut sources = String::new();
     let mut folders = vec![PathBuf::from(folder)];
     while let Some(folder) = folders.pop() {
@@ -52,11 +55,12 @@ pub fn compare(folder: &str, made: &str, listed: &[&str]) {
         .filter_map(|call| Some(call.split_once('(')?.1));
     let literals =
         arguments.filter_map(|first| first.trim_start().strip_prefix('"')?.split('"').next());
-    let unlisted: BTreeSet<&str> = literals.filter(|name| !listed.contains(name)).collect();
+    let given = literals.chain(others.iter().copied());
+    let unlisted: BTreeSet<&str> = given.filter(|name| !listed.contains(name)).collect();
     assert!(unlisted.is_empty(), "the list lacks {unlisted:?}");
     let stale: Vec<_> = listed
         .iter()
-        .filter(|name| !sources.contains(&format!("\"{name}\"")))
+        .filter(|name| !others.contains(name) && !sources.contains(&format!("\"{name}\"")))
         .collect();
     assert!(stale.is_empty(), "no source has {stale:?}");
 }

@@ -9,6 +9,7 @@
 //! directory. Names and settings of connections are flannel's, so that stock nodes agree with ours.
 
 mod associations;
+mod carrier;
 mod charon;
 mod configuration;
 mod desired;
@@ -27,6 +28,7 @@ use flannel_store::Changes;
 use ipnet::IpNet;
 use tokio::sync::mpsc;
 
+pub(crate) use self::carrier::{PART, carrier};
 pub use self::{
     charon::{program, remove, stop},
     configuration::{directory, recorded_network},

@@ -4,6 +4,7 @@
 //! it by its control socket in the state directory. Its own work is the crate `flannel_udp`.
 
 mod backoff;
+mod carrier;
 mod desired;
 mod device;
 mod error;
@@ -21,6 +22,7 @@ use flannel_udp::{Request, TunnelError, ask};
 
 pub use flannel_udp::{Counts, TunnelOptions, run as carry};
 
+pub(crate) use self::carrier::{CarryingTun, PART};
 pub use self::{
     backoff::Backoff,
     desired::{DEVICE, Udp, WAY},

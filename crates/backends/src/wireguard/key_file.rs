@@ -11,6 +11,9 @@ use flannel_host::{
 };
 use x25519_dalek::StaticSecret;
 
+/// The private key in the state directory, where `--wireguard-key-file` does not say otherwise.
+pub(crate) const KEY_FILE: &str = "wgkey";
+
 /// The mode of the file: only root can read it.
 const MODE: u32 = 0o400;
 

@@ -6,6 +6,7 @@
 //! protocol](https://www.wireguard.com/xplatform/) on a socket. The process does not stay a child
 //! of the agent: it outlives the agent.
 
+mod carrier;
 mod control;
 mod desired;
 mod device;
@@ -16,6 +17,10 @@ mod shared;
 mod uapi;
 mod userspace;
 
+pub(crate) use self::{
+    carrier::{CarryingWireguard, PART},
+    key_file::KEY_FILE,
+};
 pub use self::{
     control::Control,
     desired::{DEVICES, WAY, Wireguard},

@@ -922,56 +922,24 @@ fn the_packets_of_a_trace_decide_about_rules() {
 
 #[test]
 fn what_is_behind_a_route_is_a_step() {
-    use flannel_backends::carrier::{Carrier, CarryingPeer, IpsecWay};
-    let verdict = |carrier: Carrier| {
+    use flannel_backend_api::{Carrier, CarrierState};
+    let seen = |state| {
+        let carrier = Carrier {
+            part: "wireguard",
+            state,
+            text: "the finding".to_owned(),
+        };
         let story = after(|facts| facts.carrier = Some(carrier));
-        (
-            story.verdict.reaches,
-            story
-                .steps
-                .iter()
-                .map(|step| step.topic)
-                .collect::<Vec<_>>()
-                .contains(&"wireguard"),
-        )
+        let step = story.steps.iter().find(|step| step.topic == "wireguard");
+        let text = step.expect("a step").text.clone();
+        (story.verdict.reaches, text.ends_with("the finding"))
     };
-    let device = || "flannel-wg".to_owned();
-    let peer = |endpoint: &str| CarryingPeer {
-        key: "k".to_owned(),
-        endpoint: endpoint.to_owned(),
-        handshake_age: Some(3),
-        sent: 148,
-    };
-    let wireguard = |peer| Carrier::Wireguard {
-        device: device(),
-        peer,
-    };
-    assert_eq!(
-        verdict(wireguard(Ok(Some(peer("192.0.2.9:51820"))))),
-        (Some(true), true)
-    );
-    assert_eq!(verdict(wireguard(Ok(Some(peer(""))))), (Some(false), true));
-    assert_eq!(verdict(wireguard(Ok(None))), (Some(false), true));
-    assert_eq!(verdict(wireguard(Err("refused".to_owned()))), (None, true));
-    let process = |is_served| {
-        verdict(Carrier::Process {
-            device: device(),
-            is_served,
-        })
-        .0
-    };
-    assert_eq!((process(true), process(false)), (Some(true), Some(false)));
-    let ipsec = |policy| verdict(Carrier::Ipsec { policy }).0;
-    let to = |has_keys| {
-        Some(IpsecWay {
-            to: ip("192.168.1.12"),
-            has_keys,
-        })
-    };
-    assert_eq!(
-        (ipsec(to(true)), ipsec(to(false)), ipsec(None)),
-        (Some(true), Some(false), Some(false))
-    );
+    assert_eq!(seen(CarrierState::Carries), (Some(true), true));
+    assert_eq!(seen(CarrierState::Doubtful), (Some(true), true));
+    assert_eq!(seen(CarrierState::Unknown), (None, true));
+    assert_eq!(seen(CarrierState::Lost), (Some(false), true));
+    // It ends with what a running agent does.
+    assert_eq!(seen(CarrierState::Repairable), (Some(false), false));
 }
 
 #[test]

@@ -5,5 +5,5 @@ flannel_json_schema::topics! {
     Topic in "report" of "Step":
     "back" "destination" "device" "echo" "fdb" "firewall" "flow" "guard" "masquerade" "mode"
     "neighbour" "node" "path" "policy" "process" "program" "route" "service" "size" "source"
-    "trace" "underlay" "wireguard"
+    "trace" "underlay" "wireguard", of flannel_backends::CARRIER_PARTS
 }

@@ -11,8 +11,8 @@ use std::{
 };
 
 use anyhow::Context as _;
-use flannel_backend_api::CarriedExit;
-use flannel_backends::{carried_way, carrier::CarryingDevice};
+use flannel_backend_api::{CarriedExit, CarryingDevice};
+use flannel_backends::{carried_way, carrying_device};
 use flannel_common::{addr::Mac, node::NodeConfig};
 use flannel_datapath::{
     DatapathError, PinRoot,
@@ -114,7 +114,7 @@ pub async fn read(pins: &PinRoot, status: Option<&Status>) -> anyhow::Result<Dif
     });
     differences.extend(compare::kernel(&expected, &kernel, &config));
     for (family, device) in carrying_devices(&links, &config).await {
-        differences.extend(compare::behind(&expected, family, &device));
+        differences.extend(compare::behind(&expected, family, device.as_ref()));
     }
     if let Some(status) = status {
         let policies = netlink
@@ -203,15 +203,11 @@ async fn read_kernel(netlink: &Netlink, config: &NodeConfig) -> Result<Kernel, N
 async fn carrying_devices(
     links: &BTreeMap<u32, Link>,
     config: &NodeConfig,
-) -> Vec<(Family, CarryingDevice)> {
+) -> Vec<(Family, Box<dyn CarryingDevice>)> {
     let mut found = Vec::new();
     for family in Family::BOTH {
         if let Some(link) = links.get(&family_config(config, family).tunnel_ifindex) {
-            found.extend(
-                CarryingDevice::read(link)
-                    .await
-                    .map(|device| (family, device)),
-            );
+            found.extend(carrying_device(link).await.map(|device| (family, device)));
         }
     }
     found

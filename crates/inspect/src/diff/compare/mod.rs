@@ -5,10 +5,8 @@ use std::{
     net::IpAddr,
 };
 
-use flannel_backends::{
-    carrier::{Carrier, CarryingDevice},
-    ipsec::policy_keys,
-};
+use flannel_backend_api::{CarryingDevice, MissingPart};
+use flannel_backends::policy_keys;
 use flannel_common::{addr::Mac, entry_state::EntryState, node::NodeConfig};
 use flannel_datapath::{
     ecmp_paths::{PinnedEcmpPaths, ethertype},
@@ -275,39 +273,20 @@ pub(super) fn kernel(
 pub(super) fn behind(
     expected: &[Expected],
     family: Family,
-    device: &CarryingDevice,
+    device: &dyn CarryingDevice,
 ) -> Vec<Difference> {
-    let name = device.name();
-    let difference = |object: String, found: Option<String>, wanted: &str| Difference {
-        place: ComparedTable::Device,
-        object,
-        found,
-        wanted: Some(wanted.to_owned()),
-    };
     let is_carried = |peer: &&Expected| {
         peer.way == ExpectedWay::Routed && Family::of(peer.subnet.addr()) == family
     };
     let routed = expected.iter().filter(is_carried);
-    let mut differences: Vec<Difference> = routed
-        .filter_map(|peer| match device.to(peer.subnet.addr()) {
-            Carrier::Wireguard { peer: Ok(None), .. } => Some(difference(
-                format!("{name}: WireGuard peer for {}", peer.subnet),
-                None,
-                "a peer",
-            )),
-            Carrier::Wireguard {
-                peer: Err(error), ..
-            } => Some(difference(name.to_owned(), Some(error), "an answer")),
-            Carrier::Process {
-                is_served: false, ..
-            } => Some(difference(
-                name.to_owned(),
-                Some("no process has it open".to_owned()),
-                "a process",
-            )),
-            _ => None,
-        })
-        .collect();
+    let missing = routed.filter_map(|peer| device.missing(peer.subnet));
+    let difference = |missing: MissingPart| Difference {
+        place: ComparedTable::Device,
+        object: missing.object,
+        found: missing.found,
+        wanted: Some(missing.wanted.to_owned()),
+    };
+    let mut differences: Vec<Difference> = missing.map(difference).collect();
     // A device without a process is one difference for all peers.
     differences.dedup();
     differences
@@ -319,9 +298,9 @@ pub(super) fn policies(status: &Status, present: &BTreeSet<TunnelPolicyKey>) -> 
         .lease
         .as_ref()
         .and_then(|lease| lease.subnet.parse::<IpNet>().ok());
-    let peers = status.peers.iter().filter(|peer| peer.way == "ipsec");
-    let pairs = peers.filter_map(|peer| Some((own?, peer.subnet.parse::<IpNet>().ok()?)));
-    let wanted = pairs.flat_map(|(own, peer)| policy_keys(own, peer));
+    let peers = status.peers.iter();
+    let pairs = peers.filter_map(|peer| Some((own?, peer.subnet.parse().ok()?, &peer.way)));
+    let wanted = pairs.flat_map(|(own, peer, way)| policy_keys(way, own, peer));
     let missing = wanted.filter(|key| !present.contains(key));
     let difference = |key: TunnelPolicyKey| Difference {
         place: ComparedTable::Policy,
