@@ -18,6 +18,12 @@ const MORE: [(&str, usize); 3] = [("flannel-agent", 37), ("flannel-cloud", 27), 
 /// The package whose dependencies are for its tests: all of its folder counts.
 const TESTS: &str = "flannel-tests";
 
+/// Packages that do without another one: they serve whichever backend a node has.
+const WALLS: [(&str, &str); 2] = [
+    ("flannel-reconcile", "flannel-backends"),
+    ("flannel-fast", "flannel-backends"),
+];
+
 /// Returns the faults of all manifests below this root, a line each.
 pub(super) fn findings(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
@@ -75,7 +81,11 @@ fn judge(package: &str, dependencies: &[&str], sources: &[String]) -> Vec<String
         .iter()
         .filter(is_unused)
         .map(|name| format!("{package} does not use {name}"));
-    many.into_iter().chain(unused).collect()
+    let forbidden = WALLS
+        .iter()
+        .filter(|(from, to)| *from == package && dependencies.contains(to))
+        .map(|(_, to)| format!("{package} may not depend on {to}"));
+    many.into_iter().chain(unused).chain(forbidden).collect()
 }
 
 /// Returns true if the name begins a path, or is imported.
@@ -130,6 +140,17 @@ mod tests {
             judge("a", &dependencies(manifest), &sources),
             ["a does not use serde"]
         );
+    }
+
+    #[test]
+    fn a_package_may_be_forbidden_to_have_another() {
+        let used = ["use flannel_backends::of;".to_owned()];
+        let judged = |package| judge(package, &["flannel-backends"], &used);
+        assert_eq!(
+            judged("flannel-reconcile"),
+            ["flannel-reconcile may not depend on flannel-backends"]
+        );
+        assert_eq!(judged("flannel-agent"), [""; 0]);
     }
 
     #[test]
