@@ -116,24 +116,29 @@ impl Etcd {
         format!("http://127.0.0.1:{}", self.ports[0])
     }
 
-    /// A client, once the server answers.
+    /// A client with patience, once the server answers.
     pub(crate) async fn client(&self) -> Client {
         let answering = async {
             let mut ticks = interval(Duration::from_millis(50));
             loop {
                 ticks.tick().await;
-                let options = ConnectOptions::new().with_timeout(Duration::from_secs(1));
-                let client = Client::connect([self.endpoint()], Some(options))
-                    .await
-                    .expect("a client");
-                if client.clone().get("health", None).await.is_ok() {
-                    return client;
+                let mut client = self.client_within(Duration::from_secs(1)).await;
+                if client.get("health", None).await.is_ok() {
+                    return;
                 }
             }
         };
         timeout(PATIENCE, answering)
             .await
-            .expect("etcd answers in time")
+            .expect("etcd answers in time");
+        self.client_within(PATIENCE).await
+    }
+
+    async fn client_within(&self, timeout: Duration) -> Client {
+        let options = ConnectOptions::new().with_timeout(timeout);
+        Client::connect([self.endpoint()], Some(options))
+            .await
+            .expect("a client")
     }
 
     /// Freezes (SIGSTOP) or thaws (SIGCONT) the process.
