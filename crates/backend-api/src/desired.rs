@@ -13,7 +13,7 @@ use flannel_common::{
     node,
     peer::{PeerEntry, VtepEntry},
 };
-use flannel_datapath::ecmp_paths::ethertype;
+use flannel_datapath::maps::ecmp_paths::ethertype;
 use flannel_host::{family::Family, wireguard_key::PublicKey};
 use flannel_netlink::{
     AddressKey, FdbKey, NeighbourKey, Route, RouteKey, TunnelPolicy, TunnelPolicyKey, protocol,

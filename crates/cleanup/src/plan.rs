@@ -14,7 +14,7 @@ use flannel_datapath::{
         filters::{self, FilterId},
         is_our_handle,
     },
-    bpffs,
+    kernel::bpffs,
     pins::schema_of,
 };
 use flannel_extension::Recorded;

@@ -11,7 +11,7 @@ use aya::{
 };
 use flannel_host::family::Family;
 
-use super::lock_wait::PATIENCE;
+use crate::kernel::lock_wait::PATIENCE;
 
 /// An error of the BPF datapath.
 #[derive(Debug, thiserror::Error)]

@@ -17,7 +17,7 @@ use nix::{
     fcntl::{Flock, FlockArg},
 };
 
-use crate::{DatapathError, PinRoot, clock, pinned_map::from_pin};
+use crate::{DatapathError, PinRoot, kernel::clock, maps::pinned_map::from_pin};
 
 /// The maps of the one monitor. Dropped, it ends what it began.
 pub struct MonitorMaps {

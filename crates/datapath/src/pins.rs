@@ -1,7 +1,7 @@
 //! The paths of pinned objects: `<pin-root>/v<SCHEMA>/{maps,programs,links,load_record}`.
 //!
 //! The pin root follows `--bpf-pin-root`, so several agents on one machine never meet. A build with
-//! another schema has another directory in it, which [`super::schema_takeover`] clears.
+//! another schema has another directory in it, which [`crate::load::schema_takeover`] clears.
 
 use std::{
     fs, io,
@@ -15,7 +15,7 @@ use flannel_common::{
     program::{COUNT_POLLS, FIND_JUDGES, Program, REPORT_DROPS},
 };
 
-use crate::{DatapathError, bpffs};
+use crate::{DatapathError, kernel::bpffs};
 
 /// The directory of all pins of one agent.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Explains what would happen to a packet of a flow on this node, and why.
 //!
 //! `reading` reads: the pins, the kernel's routes, neighbours and FDB, the verdict of the real
-//! programs on a synthetic packet ([`flannel_datapath::trial`]). `report` judges, and is pure. The
+//! programs on a synthetic packet ([the trial](flannel_datapath::load::trial)). `report` judges, and is pure. The
 //! command changes, counts and sends nothing, and it needs no agent. If an agent answers, its
 //! status of a peer's path is added.
 //!

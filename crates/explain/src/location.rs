@@ -10,9 +10,11 @@ use flannel_common::{
 };
 use flannel_datapath::{
     PinRoot,
-    flows::PodMap,
     maps::PeerMap,
-    peers::{PinnedPeer, family_config, subnet, subnet_index},
+    maps::{
+        flows::PodMap,
+        peers::{PinnedPeer, family_config, subnet, subnet_index},
+    },
 };
 use flannel_host::family::Family;
 use flannel_inspect::reported_cluster::ReportedCluster;

@@ -11,11 +11,14 @@ use flannel_common::{
     peer::PeerEntry,
 };
 use flannel_datapath::{
-    DatapathError, PinRoot, clock,
-    ecmp_paths::PinnedEcmpPaths,
-    guard::GuardMap,
+    DatapathError, PinRoot,
+    kernel::clock,
     maps::{ConfigMap, ModeMap},
-    peers::{PinnedPeer, family_config},
+    maps::{
+        ecmp_paths::PinnedEcmpPaths,
+        guard::GuardMap,
+        peers::{PinnedPeer, family_config},
+    },
 };
 use flannel_firewall::Ruleset;
 use flannel_flows::rows::{self, FlowRow};

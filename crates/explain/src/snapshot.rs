@@ -10,7 +10,7 @@ use flannel_common::{
     mode::ModeWord,
     node::{FamilyConfig, NodeConfig},
 };
-use flannel_datapath::peers::{PinnedPeer, family_config};
+use flannel_datapath::maps::peers::{PinnedPeer, family_config};
 use flannel_flows::rows::FlowRow;
 use flannel_host::family::Family;
 use flannel_netlink::{Link, Neighbour, RouteAnswer};

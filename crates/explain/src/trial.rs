@@ -19,7 +19,7 @@ use flannel_common::{
     program::Program,
     reason::Verdict,
 };
-use flannel_datapath::{DatapathError, PinRoot, attach, trial::Trial};
+use flannel_datapath::{DatapathError, PinRoot, attach, load::trial::Trial};
 use flannel_flows::rows::FlowRow;
 use flannel_host::family::Family;
 use flannel_netlink::Link;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use flannel_common::{fast::PodEntry, stats::Counter};
 use flannel_datapath::{
     DatapathError, PinRoot,
-    traffic::{Counters as _, TrafficMap},
+    maps::traffic::{Counters as _, TrafficMap},
 };
 use flannel_netlink::{LinkCounters, Netlink, NetlinkError};
 

@@ -7,7 +7,7 @@ use flannel_common::{
     program::Program,
     reason::Reason,
 };
-use flannel_datapath::{DatapathError, guard::ViolationMap, maps::StatsMap};
+use flannel_datapath::{DatapathError, maps::StatsMap, maps::guard::ViolationMap};
 use flannel_status::{CheckStatus, GuardStatus};
 
 use super::policy::Uncertainty;

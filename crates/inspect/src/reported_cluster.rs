@@ -11,7 +11,7 @@ use flannel_common::{
     node::{FamilyConfig, NodeConfig},
     peer::PeerEntry,
 };
-use flannel_datapath::peers::{PinnedPeer, family_config, subnet_index};
+use flannel_datapath::maps::peers::{PinnedPeer, family_config, subnet_index};
 use flannel_host::family::Family;
 use flannel_netlink::Link;
 use flannel_status::{LeaseStatus, PeerStatus, Status};

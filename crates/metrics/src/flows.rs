@@ -17,8 +17,9 @@ use flannel_common::{
     tick::{self, Tick},
 };
 use flannel_datapath::{
-    DatapathError, PinRoot, clock,
-    flows::FlowMap,
+    DatapathError, PinRoot,
+    kernel::clock,
+    maps::flows::FlowMap,
     maps::{ConfigMap, ModeMap},
 };
 use flannel_host::family::Family;

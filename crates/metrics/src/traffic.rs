@@ -4,10 +4,12 @@
 use flannel_common::{entry_state::EntryState, peer::PeerEntry, stats::Counter};
 use flannel_datapath::{
     DatapathError, PinRoot,
-    flows::PodMap,
     maps::{ConfigMap, ModeMap, PeerMap},
-    peers::{PinnedPeer, subnet_index},
-    traffic::PeerCounters,
+    maps::{
+        flows::PodMap,
+        peers::{PinnedPeer, subnet_index},
+        traffic::PeerCounters,
+    },
 };
 use flannel_flows::{
     monitor::DeviceNames,

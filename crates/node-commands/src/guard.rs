@@ -14,8 +14,9 @@ use flannel_common::{
     reason::Reason,
 };
 use flannel_datapath::{
-    DatapathError, PinRoot, clock,
-    guard::{GuardMap, ViolationMap},
+    DatapathError, PinRoot,
+    kernel::clock,
+    maps::guard::{GuardMap, ViolationMap},
     maps::{ConfigMap, StatsMap},
 };
 use flannel_document::Document;

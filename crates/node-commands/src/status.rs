@@ -12,9 +12,11 @@ use flannel_command::{
 };
 use flannel_datapath::{
     DatapathError, PinRoot,
-    guard::GuardMap,
     maps::{ConfigMap, ModeMap, StatsMap},
-    peers::{PinnedPeer, pinned_peers},
+    maps::{
+        guard::GuardMap,
+        peers::{PinnedPeer, pinned_peers},
+    },
 };
 use flannel_host::{
     clock::unix_now as now,

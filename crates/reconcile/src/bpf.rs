@@ -14,9 +14,9 @@ use flannel_datapath::{
     Announcements, AttachKind, Attachments, DatapathError, FlowTable, Hook, JudgeFinder, Judges,
     Maps, PinRoot,
     attach::{EarlyGuard, polls},
-    clock,
+    kernel::clock,
+    maps::room::KernelLimit,
     policy::{Capability, NO_TUNNEL},
-    room::KernelLimit,
 };
 use flannel_firewall::RuleLimit;
 use flannel_host::error_chain::chain;

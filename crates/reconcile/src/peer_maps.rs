@@ -9,7 +9,7 @@ use std::{
 
 use flannel_backend_api::{Desired, PeerValue, device_key};
 use flannel_common::{addr::Addr, ecmp::EcmpPathKey, guard::DeviceKey, peer::VtepEntry};
-use flannel_datapath::{DatapathError, Maps, ecmp_paths::ethertype, maps::PeerMap};
+use flannel_datapath::{DatapathError, Maps, maps::PeerMap, maps::ecmp_paths::ethertype};
 use flannel_host::family::Family;
 use flannel_status::Dirty;
 use flannel_tracker::Tracker;

@@ -15,7 +15,7 @@ use clap::{ArgAction, Args};
 use flannel_claims::state_dir::StateDir;
 use flannel_cleanup::connections;
 use flannel_command::{PinOptions, StateOptions};
-use flannel_datapath::bpffs;
+use flannel_datapath::kernel::bpffs;
 use flannel_fast::ConntrackSysctls;
 use flannel_host::{
     error_chain::chain,

@@ -15,11 +15,14 @@ use flannel_common::{
     traffic::PeerTraffic,
 };
 use flannel_datapath::{
-    DatapathError, PinRoot, clock,
-    flows::PodMap,
+    DatapathError, PinRoot,
+    kernel::clock,
     maps::{ConfigMap, ModeMap, StatsMap},
-    peers::{PinnedPeer, pinned_peers},
-    traffic::PeerCounters,
+    maps::{
+        flows::PodMap,
+        peers::{PinnedPeer, pinned_peers},
+        traffic::PeerCounters,
+    },
 };
 use flannel_flows::{
     monitor::DeviceNames,

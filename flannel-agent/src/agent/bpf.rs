@@ -7,10 +7,11 @@ use flannel_common::mode::Mode;
 use flannel_datapath::{
     Announcements, AttachKind, Attachments, DatapathError, FlowTable, Maps, PinRoot, Subnets,
     attach::{EarlyGuard, XdpGuardMode},
-    flows::write_helper_ports,
     load,
+    load::probe,
+    load::schema_takeover,
+    maps::flows::write_helper_ports,
     maps::{ConfigMap, ModeMap},
-    probe, schema_takeover,
 };
 use flannel_fast::helper_ports;
 use flannel_host::{error_chain::chain, family::Family};

@@ -15,7 +15,9 @@ use flannel_common::{
     program::Program,
     reason::Reason,
 };
-use flannel_datapath::{DatapathError, Maps, PinRoot, Subnets, clock, flows, load, maps::PeerMap};
+use flannel_datapath::{
+    DatapathError, Maps, PinRoot, Subnets, kernel::clock, load, maps::PeerMap, maps::flows,
+};
 use nix::unistd::Uid;
 
 use crate::{

@@ -6,7 +6,7 @@ use flannel_common::{
     program::Program::{FromUnderlay, ToTunnel, ToUnderlay},
     reason::Reason,
 };
-use flannel_datapath::clock;
+use flannel_datapath::kernel::clock;
 
 use crate::{
     bench::{Bench, on_bench},

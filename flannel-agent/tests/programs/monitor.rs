@@ -15,7 +15,9 @@ use flannel_common::{
     reason::Reason,
 };
 use flannel_datapath::{
-    DatapathError, PinRoot, Subnets, clock, load,
+    DatapathError, PinRoot, Subnets,
+    kernel::clock,
+    load,
     monitor::{MonitorMaps, MonitorSettings},
 };
 use flannel_flows::monitor::{Seen, packet::PacketAddresses};

@@ -10,7 +10,7 @@ use flannel_common::{
     program::Program::ToTunnel,
     reason::Reason,
 };
-use flannel_datapath::clock;
+use flannel_datapath::kernel::clock;
 
 use crate::{
     bench::{Bench, TC_ACT_REDIRECT, on_bench, on_empty_bench},

@@ -11,7 +11,7 @@ use flannel_common::{
     program::Program::{ToTunnel, ToUnderlay},
     reason::Reason,
 };
-use flannel_datapath::clock;
+use flannel_datapath::kernel::clock;
 
 use crate::{
     bench::{Bench, TC_ACT_SHOT, on_bench},

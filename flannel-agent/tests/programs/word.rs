@@ -13,7 +13,11 @@ use flannel_common::{
     guard::{Checks, GuardMode, GuardWord},
     mode::Mode,
 };
-use flannel_datapath::{DatapathError, PinRoot, guard::GuardMap, maps::ModeMap, word::PATIENCE};
+use flannel_datapath::{
+    DatapathError, PinRoot,
+    maps::ModeMap,
+    maps::{guard::GuardMap, word::PATIENCE},
+};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::bench::on_bench;

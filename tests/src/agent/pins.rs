@@ -12,7 +12,7 @@ use flannel_common::{
     program::Program,
 };
 
-use flannel_datapath::{PinRoot, flows::write_helper_ports};
+use flannel_datapath::{PinRoot, maps::flows::write_helper_ports};
 
 use crate::Host;
 

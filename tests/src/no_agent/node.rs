@@ -29,8 +29,8 @@ use flannel_common::{
     tick,
 };
 use flannel_datapath::{
-    AttachKind, Attachments, DatapathError, Hook, Maps, PinRoot, Subnets, attach::polls, clock,
-    load, maps::ConfigMap,
+    AttachKind, Attachments, DatapathError, Hook, Maps, PinRoot, Subnets, attach::polls,
+    kernel::clock, load, maps::ConfigMap,
 };
 
 use crate::{Node, Pod, agent::pins::ROOT, kernel::hooks::ifindex};

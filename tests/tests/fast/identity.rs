@@ -15,7 +15,7 @@ use flannel_common::{
     reason::Reason,
     tick,
 };
-use flannel_datapath::clock;
+use flannel_datapath::kernel::clock;
 use flannel_tests::{
     Pod,
     kernel::{hooks::ifindex, nfqueue::Answers},

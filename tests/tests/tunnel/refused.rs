@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_datapath::probe;
+use flannel_datapath::load::probe;
 use flannel_tests::{
     Agent, TwoNodes, agent::snapshot::Snapshot, cluster::VXLAN, eventually, not_run,
 };

@@ -25,7 +25,7 @@ use flannel_common::{
     packet::{OVERHEAD_V4, OVERHEAD_V6},
     peer::VtepEntry,
 };
-use flannel_datapath::ecmp_paths::ethertype;
+use flannel_datapath::maps::ecmp_paths::ethertype;
 use flannel_host::family::Family;
 use flannel_netlink::{AddressKey, FdbKey, NeighbourKey, Route, RouteKey, VxlanSpec, protocol};
 use flannel_store::{Peer, RawJson, Vtep, VxlanData, config::VxlanConfig};

@@ -23,7 +23,7 @@ use aya_obj::programs::xdp::XdpAttachType;
 use flannel_common::{maps::ALL, program::EARLY_GUARD};
 use flannel_host::error_chain::chain;
 
-use crate::{DatapathError, PinRoot, interrupted, object, pins};
+use crate::{DatapathError, PinRoot, kernel::interrupted, load::object, pins};
 
 /// The setting that decides if the guard runs at the driver, by XDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use flannel_common::{
     peer::{PathProbe, PeerEntry},
     program::Program,
 };
-use flannel_datapath::peers::PinnedPeer;
+use flannel_datapath::maps::peers::PinnedPeer;
 use flannel_flows::rows::FlowRow;
 use flannel_netlink::{Link, Neighbour, RouteAnswer, RouteType};
 use flannel_status::{EchoState, ModeStatus, PeerEchoStatus, PeerStatus, Status};

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use flannel_common::monitor::{Filter, Missed, Network};
 use flannel_datapath::{
-    DatapathError, PinRoot, clock,
-    kernel_drops::DropReporter,
+    DatapathError, PinRoot,
+    kernel::clock,
+    maps::kernel_drops::DropReporter,
     monitor::{MonitorMaps, MonitorSettings},
 };
 

@@ -29,11 +29,14 @@ use flannel_common::{
     tick::{self, Tick},
 };
 use flannel_datapath::{
-    DatapathError, PinRoot, clock,
-    ecmp_paths::{self, PinnedEcmpPaths},
-    flows::{FastMap, FlowMap},
+    DatapathError, PinRoot,
+    kernel::clock,
     maps::{ConfigMap, ModeMap, PeerMap},
-    peers::subnet_index,
+    maps::{
+        ecmp_paths::{self, PinnedEcmpPaths},
+        flows::{FastMap, FlowMap},
+        peers::subnet_index,
+    },
 };
 use flannel_host::family::Family;
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};

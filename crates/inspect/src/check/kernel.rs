@@ -5,8 +5,8 @@ use std::{fs, path::Path};
 use flannel_common::mode::Mode;
 use flannel_datapath::{
     AttachKind, FlowTable, PinRoot,
-    probe::{self, Accepted},
-    room::KernelLimit,
+    load::probe::{self, Accepted},
+    maps::room::KernelLimit,
 };
 use flannel_host::{error_chain::chain, family::Family};
 use flannel_netlink::Netlink;

@@ -4,7 +4,7 @@
 use std::{fs, io, path::Path, process};
 
 use flannel_common::mode::Mode;
-use flannel_datapath::{PinRoot, bpffs};
+use flannel_datapath::{PinRoot, kernel::bpffs};
 use flannel_privileges::Privileges;
 
 use super::{code::HostCode, finding::Finding, kernel::Best};

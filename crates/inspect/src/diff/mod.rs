@@ -16,9 +16,11 @@ use flannel_backends::{carried_way, carrying_device};
 use flannel_common::{addr::Mac, node::NodeConfig};
 use flannel_datapath::{
     DatapathError, PinRoot,
-    ecmp_paths::PinnedEcmpPaths,
     maps::{ConfigMap, VtepMap},
-    peers::{PinnedPeer, family_config, pinned_peers},
+    maps::{
+        ecmp_paths::PinnedEcmpPaths,
+        peers::{PinnedPeer, family_config, pinned_peers},
+    },
 };
 use flannel_document::Document;
 use flannel_host::family::Family;

@@ -14,11 +14,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use flannel_command::{Answer, absent};
 use flannel_common::node::NodeConfig;
 use flannel_datapath::{
-    DatapathError, PinRoot, clock,
-    ecmp_paths::PinnedEcmpPaths,
+    DatapathError, PinRoot,
+    kernel::clock,
     maps::{ConfigMap, ModeMap, StatsMap},
-    peers::pinned_peers,
-    traffic::PeerCounters,
+    maps::{ecmp_paths::PinnedEcmpPaths, peers::pinned_peers, traffic::PeerCounters},
 };
 use flannel_document::Document;
 use flannel_flows::{

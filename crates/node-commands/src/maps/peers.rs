@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use flannel_common::{
     ecmp::EcmpPath, entry_state::EntryState, peer::PathProbe, traffic::PeerTraffic,
 };
-use flannel_datapath::{
+use flannel_datapath::maps::{
     ecmp_paths::{self, PinnedEcmpPaths},
     peers::PinnedPeer,
 };

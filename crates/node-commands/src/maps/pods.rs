@@ -1,7 +1,7 @@
 //! The pods mode `fast` knows.
 
 use flannel_common::fast::PodEntry;
-use flannel_datapath::{DatapathError, PinRoot, flows::PodMap};
+use flannel_datapath::{DatapathError, PinRoot, maps::flows::PodMap};
 use flannel_flows::{
     monitor::DeviceNames,
     pod_traffic::{AllLinkCounters, PodCounters, PodTraffic},

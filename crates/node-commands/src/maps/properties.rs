@@ -4,8 +4,10 @@ use flannel_common::{
     addr::Mac, fast::PodEntry, mode::ModeWord, stats::Counter, traffic::PeerTraffic,
 };
 use flannel_datapath::{
-    ecmp_paths::PinnedEcmpPaths,
-    peers::{PinnedPeer, subnet},
+    maps::{
+        ecmp_paths::PinnedEcmpPaths,
+        peers::{PinnedPeer, subnet},
+    },
     testing::{any_family, any_node, any_peer},
 };
 use flannel_flows::monitor::DeviceNames;

@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::Context as _;
 use flannel_common::monitor::Missed;
-use flannel_datapath::{PinRoot, clock, monitor::MonitorMaps};
+use flannel_datapath::{PinRoot, kernel::clock, monitor::MonitorMaps};
 use flannel_flows::monitor::Seen;
 use flannel_host::signals::Stop;
 use tokio::time::{MissedTickBehavior, interval};

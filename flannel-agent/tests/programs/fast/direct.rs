@@ -12,7 +12,7 @@ use flannel_common::{
     program::Program::{FromPod, FromUnderlay, ToUnderlay},
     reason::Reason,
 };
-use flannel_datapath::clock;
+use flannel_datapath::kernel::clock;
 
 use super::{
     BRIDGE_MAC, POD_MAC, UNKNOWN, action, both, is_ended, key,

@@ -18,7 +18,7 @@ use flannel_common::{
     reason::Reason,
     tick::tick,
 };
-use flannel_datapath::clock;
+use flannel_datapath::kernel::clock;
 
 use super::{
     BRIDGE_MAC, HASH, OTHER_VETH, POD_MAC, UNKNOWN, action, both, hints, is_ended, key,

@@ -7,7 +7,7 @@ use flannel_common::{
     program::Program::FromUnderlay,
     reason::Reason,
 };
-use flannel_datapath::clock;
+use flannel_datapath::kernel::clock;
 
 use super::{
     BRIDGE_MAC, POD_MAC, action, both, is_ended, key,

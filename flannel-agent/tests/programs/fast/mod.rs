@@ -32,7 +32,11 @@ use flannel_common::{
     reason::Reason,
     tick::{Tick, tick, ticks},
 };
-use flannel_datapath::{Maps, clock, flow_hints::FlowHints, flows::FlowMap};
+use flannel_datapath::{
+    Maps,
+    kernel::clock,
+    maps::{flow_hints::FlowHints, flows::FlowMap},
+};
 use packet::Packet;
 
 use crate::{

@@ -16,7 +16,7 @@ use flannel_common::{
     tick::tick,
     traffic::{PeerTraffic, SHARED},
 };
-use flannel_datapath::{clock, traffic::TrafficMap};
+use flannel_datapath::{kernel::clock, maps::traffic::TrafficMap};
 use flannel_host::family::Family;
 
 use super::{

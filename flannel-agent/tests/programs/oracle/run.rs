@@ -16,7 +16,7 @@ use flannel_common::{
     reason::{Reason, Verdict},
     stats::Counter,
 };
-use flannel_datapath::clock;
+use flannel_datapath::kernel::clock;
 
 use super::{
     expect::{Expected, Output, Sent, expect, fill},

@@ -24,7 +24,7 @@ use flannel_common::{
     probation::ProbationSlot,
     tick::{Tick, tick, ticks},
 };
-use flannel_datapath::{PinRoot, clock, flow_hints::FlowHints};
+use flannel_datapath::{PinRoot, kernel::clock, maps::flow_hints::FlowHints};
 
 use self::values::{end, entry_of, flow_of};
 use super::{

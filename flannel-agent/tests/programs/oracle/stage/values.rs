@@ -10,7 +10,7 @@ use flannel_common::{
     peer::{PathProbe, PeerEntry},
     tick::tick,
 };
-use flannel_datapath::clock;
+use flannel_datapath::kernel::clock;
 
 use crate::{
     fast::Words,

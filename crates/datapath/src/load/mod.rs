@@ -7,6 +7,17 @@
 //! first; one that differs is unlinked (programs that still run keep their own reference) and
 //! created again.
 
+pub(crate) mod capacities;
+pub(crate) mod flow_table;
+mod headroom;
+pub(crate) mod object;
+pub mod probe;
+mod record;
+pub(crate) mod refusal;
+pub(crate) mod retired;
+pub mod schema_takeover;
+pub mod trial;
+
 use std::path::Path;
 
 use aya::{
@@ -24,22 +35,25 @@ use flannel_host::{error_chain::chain, family::Family, kernel_types};
 
 use crate::{
     DatapathError, PinRoot,
-    capacities::{Capacity, Subnets},
-    classifier,
-    debug_log::DebugLog,
-    flow_table::FlowTable,
-    headroom::Headroom,
-    interrupted, kernel_drops,
-    load_record::LoadRecord,
-    object, pins,
-    room::{self, KernelLimit, Room},
+    kernel::{classifier, debug_log::DebugLog, interrupted},
+    load::{
+        capacities::{Capacity, Subnets},
+        flow_table::FlowTable,
+        headroom::Headroom,
+        record::LoadRecord,
+    },
+    maps::{
+        kernel_drops,
+        room::{self, KernelLimit, Room},
+    },
+    pins,
 };
 
 /// The name of the [`KernelLayout`] in the object.
-pub(super) const LAYOUT: &str = "KERNEL";
+pub(crate) const LAYOUT: &str = "KERNEL";
 
 /// The name of the [`Families`] in the object.
-pub(super) const FAMILIES: &str = "FAMILIES";
+pub(crate) const FAMILIES: &str = "FAMILIES";
 
 /// The properties in which two maps must agree to count as the same map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +71,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    pub(super) fn of_object(map: &aya_obj::Map, max_entries: u32) -> Self {
+    pub(crate) fn of_object(map: &aya_obj::Map, max_entries: u32) -> Self {
         Self {
             kind: map.map_type(),
             key_size: map.key_size(),
@@ -288,7 +302,7 @@ fn load_reading(
 }
 
 /// The families as the programs know them.
-pub(super) fn families_of(families: &[Family]) -> Families {
+pub(crate) fn families_of(families: &[Family]) -> Families {
     let is_on = |family| u32::from(families.contains(&family));
     Families {
         v4: is_on(Family::V4),
@@ -297,7 +311,7 @@ pub(super) fn families_of(families: &[Family]) -> Families {
 }
 
 /// A loader of the object, which needs the kernel's layout as [`LAYOUT`].
-pub(super) fn loader<'a>() -> EbpfLoader<'a> {
+pub(crate) fn loader<'a>() -> EbpfLoader<'a> {
     let mut loader = EbpfLoader::new();
     // Nothing in the object is relocated by the kernel's own types, which are many megabytes in
     // memory.

@@ -4,12 +4,11 @@ use aya::programs::RawTracePoint;
 use flannel_common::program::{COUNT_POLLS, Program};
 use flannel_host::{family::Family, kernel_types};
 
-use super::{
-    DatapathError, PinRoot, attach, interrupted,
-    load_record::LoadRecord,
-    refusal,
-    room::{self, KernelLimit},
-    trial::Trial,
+use crate::{
+    DatapathError, PinRoot, attach,
+    kernel::interrupted,
+    load::{record::LoadRecord, refusal, trial::Trial},
+    maps::room::{self, KernelLimit},
 };
 
 /// Fails if the kernel lacks a helper that the programs call. Makes no map, so it says the same

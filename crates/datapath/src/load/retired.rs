@@ -24,7 +24,7 @@ use flannel_host::networks::overlap;
 use flannel_netlink::device_name;
 use ipnet::IpNet;
 
-use super::{PinRoot, attach::query, maps::ConfigMap};
+use crate::{PinRoot, attach::query, maps::ConfigMap};
 
 /// The pin root where no option names one.
 const DEFAULT: &str = "/sys/fs/bpf/flannel";

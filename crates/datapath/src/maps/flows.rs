@@ -3,7 +3,7 @@
 //!
 //! The programs write `FLOWS` and `PROBATION`; here they are read. What is no longer to be used is
 //! not searched for and removed, but outlived: by the next generation of the mode word
-//! ([`super::maps::ModeMap::bump`]).
+//! ([`crate::maps::ModeMap::bump`]).
 
 use std::collections::BTreeMap;
 
@@ -23,10 +23,12 @@ use flannel_common::{
 
 use crate::{
     DatapathError, PinRoot,
-    batch::BatchMap,
-    flow_hints::FlowHints,
-    pinned_map::{from_pin, remove},
-    traffic::{Slots, TrafficMap},
+    maps::{
+        batch::BatchMap,
+        flow_hints::FlowHints,
+        pinned_map::{from_pin, remove},
+        traffic::{Slots, TrafficMap},
+    },
 };
 
 /// The `FLOWS` or `FLOWS6` map, by the address they hold, and the flows of its family that are on

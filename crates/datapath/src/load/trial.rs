@@ -35,9 +35,11 @@ use flannel_common::{
 };
 use flannel_host::{family::Family, kernel_types};
 
-use super::{
-    DatapathError, PinRoot, Shape, capacities::pending_slots, clock, flow_hints, flow_table,
-    flows::FlowMap, interrupted, load, load_record::LoadRecord, object,
+use crate::{
+    DatapathError, PinRoot, Shape,
+    kernel::{clock, interrupted},
+    load::{self, capacities::pending_slots, flow_table, object, record::LoadRecord},
+    maps::{flow_hints, flows::FlowMap},
 };
 
 /// Maps that the programs of a trial share with the active programs, and only read.
@@ -84,7 +86,7 @@ impl Trial {
         Self::over(None, &Family::BOTH, || programs)
     }
 
-    /// As [`super::load()`]: where programs may not read the kernel's memory, those are tried that
+    /// As [`crate::load()`]: where programs may not read the kernel's memory, those are tried that
     /// do not.
     fn over(
         pins: Option<&PinRoot>,
@@ -241,7 +243,7 @@ impl Trial {
     }
 
     /// Returns the object, for programs that are not TC programs.
-    pub(super) const fn object(&mut self) -> &mut Ebpf {
+    pub(crate) const fn object(&mut self) -> &mut Ebpf {
         &mut self.ebpf
     }
 

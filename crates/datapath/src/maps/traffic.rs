@@ -16,7 +16,10 @@ use flannel_common::{
 };
 use flannel_host::family::Family;
 
-use crate::{DatapathError, PinRoot, pinned_map::from_pin, pinned_peer::PinnedPeer};
+use crate::{
+    DatapathError, PinRoot,
+    maps::{pinned_map::from_pin, pinned_peer::PinnedPeer},
+};
 
 /// The counters of one slot.
 pub trait Counters: Pod + Default {
@@ -140,13 +143,13 @@ impl PeerCounters {
 }
 
 /// A map, and its slots that are free: known from the first change of an entry on.
-pub(super) struct Slots<C: Counters> {
+pub(crate) struct Slots<C: Counters> {
     traffic: TrafficMap<C>,
     free: Option<BTreeSet<u32>>,
 }
 
 impl<C: Counters> Slots<C> {
-    pub(super) const fn new(traffic: TrafficMap<C>) -> Self {
+    pub(crate) const fn new(traffic: TrafficMap<C>) -> Self {
         Self {
             traffic,
             free: None,
@@ -154,12 +157,12 @@ impl<C: Counters> Slots<C> {
     }
 
     /// Returns true if the free slots are known.
-    pub(super) const fn are_known(&self) -> bool {
+    pub(crate) const fn are_known(&self) -> bool {
         self.free.is_some()
     }
 
     /// Sets the slots of the entries that exist.
-    pub(super) fn set_taken(&mut self, taken: &BTreeSet<u32>) {
+    pub(crate) fn set_taken(&mut self, taken: &BTreeSet<u32>) {
         self.free = Some(
             self.traffic
                 .slots()
@@ -169,7 +172,7 @@ impl<C: Counters> Slots<C> {
     }
 
     /// Takes a free slot, with its counters at zero; [`SHARED`] if there is none.
-    pub(super) fn take(&mut self) -> Result<u32, DatapathError> {
+    pub(crate) fn take(&mut self) -> Result<u32, DatapathError> {
         let Some(free) = &mut self.free else {
             return Ok(SHARED);
         };
@@ -182,7 +185,7 @@ impl<C: Counters> Slots<C> {
     }
 
     /// Gives a slot back.
-    pub(super) fn give_back(&mut self, slot: u32) {
+    pub(crate) fn give_back(&mut self, slot: u32) {
         if let Some(free) = &mut self.free
             && slot != SHARED
         {

@@ -9,8 +9,8 @@ use flannel_common::{
 use flannel_host::family::Family;
 use ipnet::IpNet;
 
-pub use super::pinned_peer::PinnedPeer;
-use super::{DatapathError, PinRoot, maps::PeerMap};
+pub use crate::maps::pinned_peer::PinnedPeer;
+use crate::{DatapathError, PinRoot, maps::PeerMap};
 
 /// The valid entries of the pinned peer maps, IPv4 first. An agent older than IPv6 pinned one map
 /// alone.

@@ -19,7 +19,7 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
 };
 
-use crate::{DatapathError, PinRoot, pinned_map::from_pin};
+use crate::{DatapathError, PinRoot, maps::pinned_map::from_pin};
 
 /// Connections handled at once.
 const BATCH: usize = 256;

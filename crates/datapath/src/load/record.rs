@@ -18,8 +18,11 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     DatapathError, PinRoot,
-    capacities::{Capacity, Subnets},
-    object, pins,
+    load::{
+        capacities::{Capacity, Subnets},
+        object,
+    },
+    pins,
 };
 
 /// The name of the map in messages.
@@ -27,12 +30,12 @@ const NAME: &str = "load_record";
 
 /// A digest of a load and of what it pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LoadRecord([u8; 32]);
+pub(crate) struct LoadRecord([u8; 32]);
 
 impl LoadRecord {
     /// The record of a load of these programs that left what is pinned now; `None` if something is
     /// not pinned.
-    pub(super) fn of(
+    pub(crate) fn of(
         pins: &PinRoot,
         programs: &[Program],
         capacities: &[Capacity],
@@ -62,7 +65,7 @@ impl LoadRecord {
 
     /// The pinned programs, if a load by this very build has left them: this kernel has accepted
     /// them. Empty if another build has, or if none are pinned.
-    pub(super) fn programs_of_this_build(pins: &PinRoot) -> Vec<Program> {
+    pub(crate) fn programs_of_this_build(pins: &PinRoot) -> Vec<Program> {
         let is_pinned = |program: &Program| pins.program(*program).exists();
         let programs: Vec<Program> = Program::ALL.into_iter().filter(is_pinned).collect();
         let record =
@@ -86,7 +89,7 @@ impl LoadRecord {
     }
 
     /// The record that is pinned, if there is one.
-    pub(super) fn pinned(pins: &PinRoot) -> Option<Self> {
+    pub(crate) fn pinned(pins: &PinRoot) -> Option<Self> {
         let map = MapData::from_pin(pins.load_record())
             .and_then(Map::from_map_data)
             .ok()?;
@@ -98,7 +101,7 @@ impl LoadRecord {
     }
 
     /// Pins it in place of an earlier one.
-    pub(super) fn pin(self, pins: &PinRoot) -> Result<(), DatapathError> {
+    pub(crate) fn pin(self, pins: &PinRoot) -> Result<(), DatapathError> {
         let mut map = Array::<MapData, [u8; 32]>::create(1, 0).map_err(DatapathError::map(NAME))?;
         map.set(0, self.0, 0).map_err(DatapathError::map(NAME))?;
         pins::replace(&pins.load_record(), |path| map.pin(path))

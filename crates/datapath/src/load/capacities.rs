@@ -15,7 +15,7 @@ use flannel_host::family::Family;
 use crate::DatapathError;
 
 /// A map's name and how many elements it holds.
-pub(super) type Capacity = (&'static str, u32);
+pub(crate) type Capacity = (&'static str, u32);
 
 /// The number of subnets in the network of each family; 0 where the family is off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Subnets {
 
 impl Subnets {
     /// The families that are on.
-    pub(super) fn families(self) -> impl Iterator<Item = Family> {
+    pub(crate) fn families(self) -> impl Iterator<Item = Family> {
         let on = [(Family::V4, self.v4), (Family::V6, self.v6)];
         on.into_iter()
             .filter(|(_, subnets)| *subnets > 0)
@@ -37,7 +37,7 @@ impl Subnets {
 
     /// The capacities of the maps of each family, `flows` of known flows. What belongs to one that
     /// is off has one element: none cannot be.
-    pub(super) fn capacities(self, flows: u32) -> Result<[Capacity; 15], DatapathError> {
+    pub(crate) fn capacities(self, flows: u32) -> Result<[Capacity; 15], DatapathError> {
         let peers = |family, subnets| match u32::try_from(subnets) {
             Ok(capacity) if capacity <= PEERS_MAX => Ok(capacity.max(1)),
             _ => Err(DatapathError::TooManySubnets { family, subnets }),
@@ -66,7 +66,7 @@ impl Subnets {
 }
 
 /// Slots for records on every CPU there may be.
-pub(super) fn pending_slots() -> u32 {
+pub(crate) fn pending_slots() -> u32 {
     let cpus = nr_cpus()
         .ok()
         .and_then(|cpus| u32::try_from(cpus).ok())

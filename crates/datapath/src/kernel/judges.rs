@@ -14,7 +14,7 @@ use flannel_common::{
 use flannel_firewall::RuleLimit;
 use flannel_host::family::Family;
 
-use super::{DatapathError, PinRoot, room};
+use crate::{DatapathError, PinRoot, maps::room};
 
 /// Names of the hooks, by number.
 const NAMES: [&str; HOOKS as usize] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];

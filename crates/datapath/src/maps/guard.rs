@@ -10,11 +10,13 @@ use flannel_common::{
 
 use crate::{
     DatapathError, PinRoot,
-    pinned_map::{from_pin, remove},
-    word::SharedWord,
+    maps::{
+        pinned_map::{from_pin, remove},
+        word::SharedWord,
+    },
 };
 
-/// The `GUARD` map. Agent and CLI write it, as they do the mode ([`super::word`]).
+/// The `GUARD` map. Agent and CLI write it, as they do the mode ([`crate::maps::word`]).
 pub struct GuardMap(SharedWord<GuardWord>);
 
 impl GuardMap {

@@ -7,7 +7,7 @@
 
 use aya::maps::{Array, MapData};
 
-use super::DatapathError;
+use crate::DatapathError;
 
 /// Bytes: up to 32 MiB of the verifier (`from_underlay` on Linux 6.18), and as many of the loader.
 const BYTES: u32 = 64 << 20;
@@ -15,13 +15,13 @@ const BYTES: u32 = 64 << 20;
 const NAME: &str = "headroom";
 
 /// Memory that is taken, until it is dropped.
-pub(super) struct Headroom {
+pub(crate) struct Headroom {
     _map: Array<MapData, u64>,
 }
 
 impl Headroom {
     /// Takes it. Fails if the kernel has no room.
-    pub(super) fn take() -> Result<Self, DatapathError> {
+    pub(crate) fn take() -> Result<Self, DatapathError> {
         let map = Array::create(BYTES / 8, 0).map_err(DatapathError::map(NAME))?;
         Ok(Self { _map: map })
     }

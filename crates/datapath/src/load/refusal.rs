@@ -6,7 +6,7 @@ use aya::{
     sys::{BpfHelper, is_helper_supported},
 };
 
-use super::DatapathError;
+use crate::DatapathError;
 
 /// A helper of the kernel.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,7 @@ impl Helper {
 
 /// Fails if the kernel lacks a helper that the programs call. A kernel that does not answer is
 /// taken to have them: what it refuses shows when the programs are loaded.
-pub(super) fn check_helpers() -> Result<(), DatapathError> {
+pub(crate) fn check_helpers() -> Result<(), DatapathError> {
     check_helpers_by(|helper| {
         is_helper_supported(ProgramType::SchedClassifier, helper).unwrap_or(true)
     })
@@ -67,7 +67,7 @@ fn check_helpers_by(is_supported: impl Fn(BpfHelper) -> bool) -> Result<(), Data
 
 impl DatapathError {
     /// An error of one program. What the verifier said of it is in the log at level debug, once.
-    pub(super) fn program(program: &'static str) -> impl FnOnce(ProgramError) -> Self {
+    pub(crate) fn program(program: &'static str) -> impl FnOnce(ProgramError) -> Self {
         move |source| match source {
             ProgramError::LoadError {
                 io_error: source,

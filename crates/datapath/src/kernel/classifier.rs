@@ -2,10 +2,10 @@
 
 use aya::{Ebpf, programs::SchedClassifier};
 
-use crate::{DatapathError, interrupted};
+use crate::{DatapathError, kernel::interrupted};
 
 /// Loads the program of this name.
-pub(super) fn load<'a>(
+pub(crate) fn load<'a>(
     ebpf: &'a mut Ebpf,
     name: &'static str,
 ) -> Result<&'a mut SchedClassifier, DatapathError> {

@@ -13,7 +13,7 @@ use nix::libc::EAGAIN;
 const ATTEMPTS: u32 = 20;
 
 /// Calls `load` again for as long as signals interrupt it.
-pub(super) fn retry(
+pub(crate) fn retry(
     mut load: impl FnMut() -> Result<(), ProgramError>,
 ) -> Result<(), ProgramError> {
     for _ in 1..ATTEMPTS {

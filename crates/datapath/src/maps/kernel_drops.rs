@@ -10,17 +10,17 @@ use aya::{Ebpf, programs::RawTracePoint};
 use flannel_common::program::REPORT_DROPS;
 use flannel_host::{error_chain::chain, kernel_types};
 
-use crate::{DatapathError, PinRoot, interrupted, pins};
+use crate::{DatapathError, PinRoot, kernel::interrupted, pins};
 
 /// The name of the layout in the object.
-pub(super) const LAYOUT: &str = "DROPS";
+pub(crate) const LAYOUT: &str = "DROPS";
 
 /// The kernel is there whenever it drops a packet.
 const TRACEPOINT: &str = "kfree_skb";
 
 /// Loads the program and pins it. Flows need it for nothing else than drops of the kernel, so a
 /// kernel without it, or one that refuses it, has no pin.
-pub(super) fn load(ebpf: &mut Ebpf, pins: &PinRoot) -> Result<(), DatapathError> {
+pub(crate) fn load(ebpf: &mut Ebpf, pins: &PinRoot) -> Result<(), DatapathError> {
     let pin = pins.drop_reporter();
     if !kernel_types::drop_layout().is_known() {
         return pins::remove(&pin);

@@ -20,7 +20,7 @@ use aya::{
 };
 use nix::libc;
 
-use crate::{DatapathError, PinRoot, pinned_map::data_from_pin};
+use crate::{DatapathError, PinRoot, maps::pinned_map::data_from_pin};
 
 /// `BPF_MAP_LOOKUP_BATCH` of linux/bpf.h.
 const MAP_LOOKUP_BATCH: libc::c_long = 24;

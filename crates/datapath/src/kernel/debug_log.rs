@@ -17,7 +17,7 @@ pub struct DebugLog(EbpfLogger<&'static dyn log::Log>);
 
 impl DebugLog {
     /// Takes the log out of a loaded object, if it is a debug one.
-    pub(super) fn of(ebpf: &mut Ebpf) -> Result<Option<Self>, DatapathError> {
+    pub(crate) fn of(ebpf: &mut Ebpf) -> Result<Option<Self>, DatapathError> {
         match EbpfLogger::init(ebpf) {
             Ok(logger) => Ok(Some(Self(logger))),
             Err(aya_log::Error::MapNotFound) => Ok(None),

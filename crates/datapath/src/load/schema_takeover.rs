@@ -7,7 +7,7 @@
 
 use std::{fs, io, path::Path};
 
-use super::{PinRoot, attach};
+use crate::{PinRoot, attach};
 
 /// Takes the links over and removes all other pins of those builds. Links that this build does not
 /// know are removed with them, which takes their programs off. Returns the directories.

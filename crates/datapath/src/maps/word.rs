@@ -25,14 +25,14 @@ use nix::{
     fcntl::{Flock, FlockArg},
 };
 
-pub use super::lock_wait::PATIENCE;
-use super::{DatapathError, PinRoot, pinned_map::from_pin};
+pub use crate::kernel::lock_wait::PATIENCE;
+use crate::{DatapathError, PinRoot, maps::pinned_map::from_pin};
 
 /// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The map.
-pub(super) struct SharedWord<W: Pod> {
+pub(crate) struct SharedWord<W: Pod> {
     array: Array<MapData, W>,
     name: &'static str,
     path: PathBuf,
@@ -41,7 +41,7 @@ pub(super) struct SharedWord<W: Pod> {
 
 impl<W: Pod + PartialEq> SharedWord<W> {
     /// Opens the pin of the map of this name.
-    pub(super) fn open(pins: &PinRoot, name: &'static str) -> Result<Self, DatapathError> {
+    pub(crate) fn open(pins: &PinRoot, name: &'static str) -> Result<Self, DatapathError> {
         let array = Array::try_from(from_pin(pins, name)?).map_err(DatapathError::map(name))?;
         let path = pins.dir().to_owned();
         let directory = File::open(&path).map_err(|source| DatapathError::Lock {
@@ -57,7 +57,7 @@ impl<W: Pod + PartialEq> SharedWord<W> {
     }
 
     /// The word.
-    pub(super) fn get(&self) -> Result<W, DatapathError> {
+    pub(crate) fn get(&self) -> Result<W, DatapathError> {
         self.array
             .get(&ONLY, 0)
             .map_err(DatapathError::map(self.name))
@@ -65,14 +65,14 @@ impl<W: Pod + PartialEq> SharedWord<W> {
 
     /// Replaces the word by what `next` makes of it, while no other process writes. Returns true if
     /// that is another word.
-    pub(super) fn update(&mut self, next: impl FnOnce(W) -> W) -> Result<bool, DatapathError> {
+    pub(crate) fn update(&mut self, next: impl FnOnce(W) -> W) -> Result<bool, DatapathError> {
         let _alone = self.lock()?;
         self.replace(next)
     }
 
     /// As [`Self::update`], but writes also without the lock, for an operator's emergency. Returns
     /// the reason why another process may overwrite the word, if one may.
-    pub(super) fn update_anyway(
+    pub(crate) fn update_anyway(
         &mut self,
         next: impl FnOnce(W) -> W,
     ) -> Result<Option<DatapathError>, DatapathError> {

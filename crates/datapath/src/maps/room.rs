@@ -12,7 +12,7 @@ use flannel_common::{
 };
 use flannel_host::family::Family;
 
-use crate::{DatapathError, classifier};
+use crate::{DatapathError, kernel::classifier};
 
 /// The highest mode the kernel allows, and why no higher one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,16 +25,16 @@ pub struct KernelLimit {
 
 /// The results of the test.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Room {
+pub(crate) struct Room {
     /// The limit, if there is one.
-    pub(super) limit: Option<KernelLimit>,
+    pub(crate) limit: Option<KernelLimit>,
     /// A program that a task runs has the stack of that task, so one on another stack was called
     /// from a softirq.
-    pub(super) on_task_stack: bool,
+    pub(crate) on_task_stack: bool,
 }
 
 /// Asks the kernel about these families.
-pub(super) fn ask(ebpf: &mut Ebpf, families: &[Family]) -> Result<Room, DatapathError> {
+pub(crate) fn ask(ebpf: &mut Ebpf, families: &[Family]) -> Result<Room, DatapathError> {
     let program = classifier::load(ebpf, PROBE_ROOM)?;
     let mut limits = Vec::new();
     let mut on_task_stack = true;
@@ -58,7 +58,7 @@ pub(super) fn ask(ebpf: &mut Ebpf, families: &[Family]) -> Result<Room, Datapath
 }
 
 /// A frame that is long enough to be cut, of zeros but for its EtherType and version.
-pub(super) fn frame(family: Family) -> [u8; 256] {
+pub(crate) fn frame(family: Family) -> [u8; 256] {
     let (ethertype, version) = match family {
         Family::V4 => ([0x08, 0x00], 0x45),
         Family::V6 => ([0x86, 0xdd], 0x60),

@@ -14,7 +14,7 @@ use flannel_host::family::Family;
 
 use crate::{
     DatapathError, PinRoot,
-    pinned_map::{from_pin, remove},
+    maps::pinned_map::{from_pin, remove},
 };
 
 /// The family as the programs' keys have it: its EtherType, network order.

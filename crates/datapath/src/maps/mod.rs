@@ -3,6 +3,20 @@
 //! Everything is opened from its pin, where aya compares our types with the kernel's sizes. Writers
 //! follow the protocol of `flannel_common::peer`: invalid word, body, valid word.
 
+pub(crate) mod announcements;
+pub(crate) mod batch;
+pub mod ecmp_paths;
+pub mod flow_hints;
+pub mod flows;
+pub mod guard;
+pub mod kernel_drops;
+pub mod peers;
+pub(crate) mod pinned_map;
+pub(crate) mod pinned_peer;
+pub mod room;
+pub mod traffic;
+pub mod word;
+
 use std::collections::BTreeSet;
 
 use aya::maps::{Array, HashMap, MapData, PerCpuArray};
@@ -23,13 +37,15 @@ use flannel_host::family::Family;
 
 use crate::{
     DatapathError, PinRoot,
-    batch::BatchMap,
-    ecmp_paths::EcmpPathMap,
-    flows::{FastMap, FlowMap, PodMap},
-    guard::{ElsewhereMap, GuardMap, ViolationMap},
-    pinned_map::{from_pin, remove},
-    traffic::{Slots, TrafficMap},
-    word::SharedWord,
+    maps::{
+        batch::BatchMap,
+        ecmp_paths::EcmpPathMap,
+        flows::{FastMap, FlowMap, PodMap},
+        guard::{ElsewhereMap, GuardMap, ViolationMap},
+        pinned_map::{from_pin, remove},
+        traffic::{Slots, TrafficMap},
+        word::SharedWord,
+    },
 };
 
 /// All maps of one agent.
@@ -249,7 +265,7 @@ impl VtepMap {
 }
 
 /// The `MODE` map. Agent and CLI write it; no write of one is lost by that of the other
-/// ([`super::word`]).
+/// ([`crate::maps::word`]).
 pub struct ModeMap(SharedWord<ModeWord>);
 
 impl ModeMap {

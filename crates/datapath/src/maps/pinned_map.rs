@@ -10,7 +10,7 @@ use aya::{
 use crate::{DatapathError, PinRoot};
 
 /// Opens a map by its pin.
-pub(super) fn from_pin(pins: &PinRoot, name: &str) -> Result<Map, DatapathError> {
+pub(crate) fn from_pin(pins: &PinRoot, name: &str) -> Result<Map, DatapathError> {
     Map::from_map_data(data_from_pin(pins, name)?).map_err(|source| DatapathError::OpenPin {
         path: pins.map(name),
         source,
@@ -18,7 +18,7 @@ pub(super) fn from_pin(pins: &PinRoot, name: &str) -> Result<Map, DatapathError>
 }
 
 /// The same, without a look at its kind.
-pub(super) fn data_from_pin(pins: &PinRoot, name: &str) -> Result<MapData, DatapathError> {
+pub(crate) fn data_from_pin(pins: &PinRoot, name: &str) -> Result<MapData, DatapathError> {
     let path = pins.map(name);
     match MapData::from_pin(&path).map_err(|source| DatapathError::OpenPin { path, source }) {
         Err(error) if error.is_absent() => Err(pins.not_pinned()),
@@ -27,7 +27,7 @@ pub(super) fn data_from_pin(pins: &PinRoot, name: &str) -> Result<MapData, Datap
 }
 
 /// Removes an element of the map of this name; a missing element is not an error.
-pub(super) fn remove<K: Pod, V: Pod>(
+pub(crate) fn remove<K: Pod, V: Pod>(
     map: &mut HashMap<MapData, K, V>,
     key: &K,
     name: &'static str,

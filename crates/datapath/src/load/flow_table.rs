@@ -98,7 +98,7 @@ impl FlowTable {
 
     /// Returns true if it may leave too little memory to the load of the programs: it was not
     /// chosen as a small part of the memory.
-    pub(super) const fn may_be_too_large(&self) -> bool {
+    pub(crate) const fn may_be_too_large(&self) -> bool {
         matches!(
             self.reason,
             SizeReason::Option | SizeReason::NoMemory { .. }
@@ -107,7 +107,7 @@ impl FlowTable {
 
     /// Returns half the size, after the kernel had no memory for the whole. `None` if the size is
     /// already the smallest.
-    pub(super) fn halved(&self) -> Option<Self> {
+    pub(crate) fn halved(&self) -> Option<Self> {
         let asked = match self.reason {
             SizeReason::NoMemory { asked } => asked,
             _ => self.flows,

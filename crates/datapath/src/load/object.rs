@@ -10,12 +10,12 @@ use crate::DatapathError;
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/flannel-ebpf.o.z"));
 
 /// The object as it is in this executable, for a digest of it.
-pub(super) fn compressed() -> &'static [u8] {
+pub(crate) fn compressed() -> &'static [u8] {
     OBJECT
 }
 
 /// The object, unless this build carries the stub. To be dropped after the load.
-pub(super) fn bytes() -> Result<Vec<u8>, DatapathError> {
+pub(crate) fn bytes() -> Result<Vec<u8>, DatapathError> {
     if OBJECT.is_empty() {
         return Err(DatapathError::Stub);
     }

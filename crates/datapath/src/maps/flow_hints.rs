@@ -10,10 +10,10 @@ use flannel_common::{
     tick::tick,
 };
 
-use crate::{DatapathError, PinRoot, clock, pinned_map::from_pin};
+use crate::{DatapathError, PinRoot, kernel::clock, maps::pinned_map::from_pin};
 
 /// Returns the name of the map of hints that belongs to the flow table with this name.
-pub(super) fn name_for(flows: &str) -> &'static str {
+pub(crate) fn name_for(flows: &str) -> &'static str {
     if flows == FLOWS {
         FLOW_HINTS
     } else {
