@@ -11,45 +11,9 @@
 //! a map that may be lost (flows, settings) and whose value has another size: the loader replaces
 //! it.
 
-pub mod addr;
-pub mod arrival;
-mod check;
-pub mod checksum;
-pub mod class;
-pub mod connection;
-mod difference;
-pub mod ecmp;
-pub mod entry_state;
-pub mod ethernet;
-pub mod expiry;
-pub mod families;
-pub mod fast;
+pub mod abi;
 pub mod flow;
-pub mod flow_hint;
-pub mod flow_key;
-pub mod guard;
-pub mod inner;
-pub mod ip;
-pub mod kernel;
-pub mod kernel_drop;
-pub mod maps;
-pub mod mode;
-pub mod monitor;
-pub mod node;
-pub mod outer;
 pub mod packet;
-pub mod peer;
-pub mod pending;
-#[cfg(feature = "user")]
-mod pod;
-pub mod probation;
-pub mod program;
-pub mod reason;
-pub mod reception;
-pub mod stats;
-pub mod tick;
-pub mod traffic;
-pub mod window;
 
 /// Version of all map layouts together; the pins live in `<pin-root>/v<SCHEMA>/`.
 pub const SCHEMA: u32 = 2;

@@ -16,11 +16,13 @@ use aya_ebpf::{
     programs::RawTracePointContext,
 };
 use flannel_common::{
-    ip::{Ipv4Header, Ipv6Header},
-    kernel_drop::{CODES, DropLayout},
-    maps::ONLY,
-    monitor::{Event, HEADERS_LEN, KERNEL},
+    abi::{
+        kernel_drop::{CODES, DropLayout},
+        maps::ONLY,
+        monitor::{Event, HEADERS_LEN, KERNEL},
+    },
     packet::ETH_LEN,
+    packet::ip::{Ipv4Header, Ipv6Header},
 };
 
 use crate::{

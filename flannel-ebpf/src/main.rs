@@ -55,7 +55,7 @@ use aya_ebpf::{
     macros::{classifier, raw_tracepoint, xdp},
     programs::{RawTracePointContext, TcContext, XdpContext},
 };
-use flannel_common::{
+use flannel_common::abi::{
     program::Program,
     reason::{Reason, Verdict},
 };

@@ -1,6 +1,6 @@
-//! The pinned maps, as `flannel_common::maps` describes them. The peer maps and those of pending
-//! packets are declared with one element: the agent sets their capacity when it loads the object.
-//! Maps that are private to the programs are declared where they are used.
+//! The pinned maps, as `flannel_common::abi::maps` describes them. The peer maps and those of
+//! pending packets are declared with one element: the agent sets their capacity when it loads the
+//! object. Maps that are private to the programs are declared where they are used.
 
 use aya_ebpf::{
     bindings::BPF_F_NO_PREALLOC,
@@ -8,24 +8,28 @@ use aya_ebpf::{
     maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf},
 };
 use flannel_common::{
-    addr::Addr,
-    arrival::ArrivalNote,
-    connection::CONNECTIONS_BYTES,
-    ecmp::{EcmpPath, EcmpPathKey},
-    fast::{Bucket, FastConfig, LEARN_BUCKETS as BUCKET_COUNT, PORT_WORDS, PodEntry},
+    abi::{
+        ecmp::{EcmpPath, EcmpPathKey},
+        fast::{Bucket, FastConfig, LEARN_BUCKETS as BUCKET_COUNT, PORT_WORDS, PodEntry},
+        guard::{DeviceKey, GuardWord, Violation},
+        maps::{ECMP_PATHS_MAX, FLOWS_MAX, PEERS_MAX, PODS_MAX, VIOLATIONS_MAX},
+        mode::ModeWord,
+        monitor::{EVENTS_BYTES, Missed, Monitor},
+        node::NodeConfig,
+        peer::{PeerEntry, VtepEntry},
+        stats::{Counter, SLOTS},
+        traffic::{POD_TRAFFIC_MAX, PeerTraffic},
+    },
     flow::Flow,
-    flow_hint::FlowHint,
-    flow_key::FlowKey,
-    guard::{DeviceKey, GuardWord, Violation},
-    maps::{ECMP_PATHS_MAX, FLOWS_MAX, PEERS_MAX, PODS_MAX, VIOLATIONS_MAX},
-    mode::ModeWord,
-    monitor::{EVENTS_BYTES, Missed, Monitor},
-    node::NodeConfig,
-    peer::{PeerEntry, VtepEntry},
-    pending::{CpuState, PendingPacket},
-    probation::{PROBATION_SLOTS, ProbationSlot},
-    stats::{Counter, SLOTS},
-    traffic::{POD_TRAFFIC_MAX, PeerTraffic},
+    flow::{
+        arrival::ArrivalNote,
+        connection::CONNECTIONS_BYTES,
+        flow_hint::FlowHint,
+        flow_key::FlowKey,
+        pending::{CpuState, PendingPacket},
+        probation::{PROBATION_SLOTS, ProbationSlot},
+    },
+    packet::addr::Addr,
 };
 
 #[map]

@@ -1,6 +1,6 @@
-//! Events for `flannel-agent monitor` (see `flannel_common::monitor`). Without a monitor this costs
-//! one load and one branch where packets are counted. With one it is a call that changes neither
-//! the packet nor its verdict.
+//! Events for `flannel-agent monitor` (see `flannel_common::abi::monitor`). Without a monitor this
+//! costs one load and one branch where packets are counted. With one it is a call that changes
+//! neither the packet nor its verdict.
 
 use core::{
     cell::UnsafeCell,
@@ -16,12 +16,14 @@ use aya_ebpf::{
     maps::PerCpuArray,
 };
 use flannel_common::{
-    maps::ONLY,
-    monitor::{CAPTURE_MAX, Event, Filter, Missed, Monitor, OUTER_MAX, lease_holds},
-    outer::OuterHeaders,
+    abi::{
+        maps::ONLY,
+        monitor::{CAPTURE_MAX, Event, Filter, Missed, Monitor, OUTER_MAX, lease_holds},
+        program::{Program, SELF_SENT},
+        reason::Reason,
+    },
     packet::ETH_LEN,
-    program::{Program, SELF_SENT},
-    reason::Reason,
+    packet::outer::OuterHeaders,
 };
 
 use crate::{

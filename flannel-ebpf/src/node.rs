@@ -4,16 +4,17 @@
 use aya_ebpf::helpers::generated::bpf_ktime_get_coarse_ns;
 use core::{arch::asm, ptr::read_volatile};
 use flannel_common::{
-    addr::same_addr,
-    entry_state::EntryState,
-    fast::FastConfig,
-    maps::ONLY,
-    mode::ModeWord,
-    node::{FamilyConfig, NodeConfig, heartbeat_allows_replay, heartbeat_is_fresh},
-    outer::OuterHeaders,
-    peer::{PathProbe, PeerEntry},
-    reason::Reason,
-    tick::{Tick, tick},
+    abi::{
+        entry_state::EntryState,
+        fast::FastConfig,
+        maps::ONLY,
+        mode::ModeWord,
+        node::{FamilyConfig, NodeConfig, heartbeat_allows_replay, heartbeat_is_fresh},
+        peer::{PathProbe, PeerEntry},
+        reason::Reason,
+        tick::{Tick, tick},
+    },
+    packet::{addr::same_addr, outer::OuterHeaders},
 };
 
 use crate::{

@@ -3,7 +3,7 @@
 
 use core::{arch::asm, mem::transmute};
 
-use flannel_common::{program::Program, reason::Reason, stats::slot};
+use flannel_common::abi::{program::Program, reason::Reason, stats::slot};
 
 use crate::{maps::STATS, monitor, packet::skb::Skb};
 

@@ -1,12 +1,12 @@
-//! Counting by peer and pod (see `flannel_common::traffic`): one look-up in a per-CPU array, by a
-//! slot that stands in an entry which the program has read anyway.
+//! Counting by peer and pod (see `flannel_common::abi::traffic`): one look-up in a per-CPU array,
+//! by a slot that stands in an entry which the program has read anyway.
 //!
 //! Each packet of a peer is counted at one hook. Those that are sent: by `from_pod` if it replays
 //! them, else where they leave by the tunnel device (`to_tunnel`, `to_l3_tunnel`) or, to a direct
 //! peer, by the external interface (`to_underlay`). Those that are received: where they come in
 //! from outside (`from_underlay`, `from_l3_tunnel`).
 
-use flannel_common::stats::Counter;
+use flannel_common::abi::stats::Counter;
 
 use crate::{maps::POD_TRAFFIC, packet::family::Family};
 

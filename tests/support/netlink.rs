@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, process::Command};
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_netlink::{Link, VxlanSpec};
 use nix::sched::CloneFlags;
 use serde_json::Value;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use flannel_common::node;
+use flannel_common::abi::node;
 use flannel_host::family::Family;
 use flannel_iface::End;
 use flannel_store::{Peer, RawJson};

@@ -6,12 +6,14 @@ use std::{
 };
 
 use flannel_common::{
-    addr::{Addr, Mac},
-    ecmp::EcmpPathKey,
-    entry_state::EntryState,
-    guard::DeviceKey,
-    node,
-    peer::{PeerEntry, VtepEntry},
+    abi::{
+        ecmp::EcmpPathKey,
+        entry_state::EntryState,
+        guard::DeviceKey,
+        node,
+        peer::{PeerEntry, VtepEntry},
+    },
+    packet::addr::{Addr, Mac},
 };
 use flannel_datapath::maps::ecmp_paths::ethertype;
 use flannel_host::{family::Family, wireguard_key::PublicKey};

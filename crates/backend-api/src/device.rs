@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_netlink::{Fault, Link, Netlink, NetlinkError, Verb};
 use flannel_store::Vtep;
 

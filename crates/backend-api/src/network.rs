@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use flannel_common::maps::PEERS_MAX;
+use flannel_common::abi::maps::PEERS_MAX;
 use flannel_host::family::Family;
 use flannel_store::config::{FamilyConfig, Prefix};
 use ipnet::IpNet;

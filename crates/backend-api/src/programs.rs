@@ -1,6 +1,6 @@
 //! The traffic that the programs serve, and which programs that takes. Pure.
 
-use flannel_common::program::Program;
+use flannel_common::abi::program::Program;
 
 /// The traffic that the programs serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::{any::Any, fmt, net::IpAddr};
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_host::wireguard_key::PublicKey;
 use flannel_netlink::Netlink;
 use flannel_store::Vtep;

@@ -9,7 +9,7 @@ use flannel_backend_api::{
     Backend, BackendError, Desired, Node, PeerWay, ProgramSet, Way, direct_entry, direct_route,
     network_config, require_own_address, underlay::Underlay,
 };
-use flannel_common::{addr::Mac, node::FamilyConfig};
+use flannel_common::{abi::node::FamilyConfig, packet::addr::Mac};
 use flannel_host::family::Family;
 use flannel_iface::End;
 use flannel_store::Peer;
@@ -62,7 +62,7 @@ impl Backend for HostGw {
 mod tests {
     use std::net::IpAddr;
 
-    use flannel_common::{addr::Addr, entry_state::EntryState};
+    use flannel_common::{abi::entry_state::EntryState, packet::addr::Addr};
 
     use super::*;
     use flannel_backend_api::{PeerValue, PodNetwork};

@@ -10,7 +10,7 @@ use flannel_backend_api::{
     Backend, CarriedExit, CarriedWay, Desired, EchoAddress, Node, OwnEnd, PeerWay, PodNetwork,
     ProgramSet, Way, network_config, routed_entry, underlay::Underlay,
 };
-use flannel_common::node::FamilyConfig;
+use flannel_common::abi::node::FamilyConfig;
 use flannel_host::family::Family;
 use flannel_store::{Peer, RawJson};
 
@@ -109,7 +109,7 @@ impl Backend for Unmanaged {
 
 #[cfg(test)]
 mod tests {
-    use flannel_common::{entry_state::EntryState, peer::subnet_index_v4};
+    use flannel_common::abi::{entry_state::EntryState, peer::subnet_index_v4};
 
     use super::*;
     use flannel_backend_api::PeerValue;

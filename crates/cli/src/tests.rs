@@ -2,7 +2,7 @@
 
 use std::{ffi::OsStr, path::PathBuf, time::Duration};
 
-use flannel_common::mode::Mode;
+use flannel_common::abi::mode::Mode;
 use flannel_iface::NamePattern;
 use flannel_logging::LogFormat;
 use flannel_options::{AttachMode, OptionWarning, go_style};

@@ -26,7 +26,7 @@ impl<M: FromStr> FromStr for Choice<M> {
 
 #[cfg(test)]
 mod tests {
-    use flannel_common::{guard::GuardMode, mode::Mode};
+    use flannel_common::abi::{guard::GuardMode, mode::Mode};
 
     use super::*;
 

@@ -64,7 +64,7 @@ pub enum DatapathError {
     },
     /// The network needs a larger peer map than there may be.
     #[error("the {family} network has {subnets} subnets; the peer map holds {limit} at most, so \
-        this node stays with the kernel path", limit = flannel_common::maps::PEERS_MAX)]
+        this node stays with the kernel path", limit = flannel_common::abi::maps::PEERS_MAX)]
     TooManySubnets {
         /// Of which family.
         family: Family,

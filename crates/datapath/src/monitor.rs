@@ -1,5 +1,5 @@
-//! The monitor's side of `flannel_common::monitor`: the settings for the programs, and the events
-//! they report.
+//! The monitor's side of `flannel_common::abi::monitor`: the settings for the programs, and the
+//! events they report.
 //!
 //! Invariants: one monitor at a time, by a lock on the directory of the pinned maps that dies with
 //! the process, because a ring buffer gives each event to one reader; settings change only while
@@ -8,7 +8,7 @@
 use std::{fs::File, time::Duration};
 
 use aya::maps::{Array, MapData, PerCpuArray, RingBuf, ring_buf::RingBufItem};
-use flannel_common::{
+use flannel_common::abi::{
     maps::{EVENTS, MISSED, MONITOR, MONITOR_DEADLINE, ONLY},
     monitor::{Filter, HEADERS_LEN, LEASE_NS, Missed, Monitor, Pace},
 };

@@ -12,7 +12,7 @@ use std::{
 use aya::pin::PinError;
 use flannel_common::{
     SCHEMA,
-    program::{COUNT_POLLS, FIND_JUDGES, Program, REPORT_DROPS},
+    abi::program::{COUNT_POLLS, FIND_JUDGES, Program, REPORT_DROPS},
 };
 
 use crate::{DatapathError, kernel::bpffs};

@@ -4,7 +4,7 @@
 //! flag, the flag over `Backend.Datapath`, and that over the default. A node that cannot run the
 //! requested mode runs the next lower one and reports the reason.
 
-use flannel_common::mode::Mode;
+use flannel_common::abi::mode::Mode;
 use flannel_status::ModeSource;
 use flannel_store::ModeSetting;
 

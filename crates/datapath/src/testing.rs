@@ -1,16 +1,17 @@
 //! Values of maps, whatever is in them: those of a newer agent, torn ones, noise.
 
 use flannel_common::{
-    addr::{Addr, Mac},
-    arrival::Arrival,
-    entry_state::EntryState,
-    expiry::Expiry,
+    abi::{
+        entry_state::EntryState,
+        node::{FamilyConfig, NodeConfig},
+        peer::{PathProbe, PeerEntry},
+    },
     flow::{Egress, Flow, FlowAction},
-    flow_key::FlowKey,
-    inner::FrameAddresses,
-    node::{FamilyConfig, NodeConfig},
-    peer::{PathProbe, PeerEntry},
-    window::Window,
+    flow::{arrival::Arrival, expiry::Expiry, flow_key::FlowKey, window::Window},
+    packet::{
+        addr::{Addr, Mac},
+        inner::FrameAddresses,
+    },
 };
 use proptest::{array::uniform16, prelude::*};
 

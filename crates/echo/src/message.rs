@@ -1,7 +1,7 @@
 //! Echo requests and replies as ICMP has them: [RFC 792](https://www.rfc-editor.org/rfc/rfc792),
 //! and [RFC 4443, section 4](https://www.rfc-editor.org/rfc/rfc4443#section-4), for IPv6. Pure.
 
-use flannel_common::checksum::fold;
+use flannel_common::packet::checksum::fold;
 use flannel_host::family::Family;
 
 /// Bytes of a message: the header, and a nonce as its data.

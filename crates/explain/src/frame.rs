@@ -4,8 +4,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use flannel_common::{
-    addr::Mac,
-    arrival::Arrival,
+    flow::arrival::Arrival,
+    packet::addr::Mac,
     packet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, IPV4_LEN, PROTO_TCP, PROTO_UDP, ipv4_checksum},
 };
 
@@ -213,7 +213,7 @@ fn length(bytes: usize) -> [u8; 2] {
 
 #[cfg(test)]
 mod tests {
-    use flannel_common::{
+    use flannel_common::packet::{
         inner::{Frame, InnerHeader, ParsedPacket},
         ip::{Ipv4Header, Ipv6Header},
     };

@@ -1,9 +1,9 @@
 //! Explains what would happen to a packet of a flow on this node, and why.
 //!
 //! `reading` reads: the pins, the kernel's routes, neighbours and FDB, the verdict of the real
-//! programs on a synthetic packet ([the trial](flannel_datapath::load::trial)). `report` judges, and is pure. The
-//! command changes, counts and sends nothing, and it needs no agent. If an agent answers, its
-//! status of a peer's path is added.
+//! programs on a synthetic packet ([`flannel_datapath::load::trial`]). `report` judges, and is
+//! pure. The command changes, counts and sends nothing, and it needs no agent. If an agent answers,
+//! its status of a peer's path is added.
 //!
 //! The report does not know if netfilter drops a packet: the rules are the host's, and no reading
 //! of them replaces the kernel. With a trace ([`trace()`]) the kernel says it of real packets. Two

@@ -3,10 +3,12 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use flannel_common::{
-    addr::Mac,
-    entry_state::EntryState,
-    fast::PodEntry,
-    node::{FamilyConfig, NodeConfig},
+    abi::{
+        entry_state::EntryState,
+        fast::PodEntry,
+        node::{FamilyConfig, NodeConfig},
+    },
+    packet::addr::Mac,
 };
 use flannel_datapath::{
     PinRoot,

@@ -5,10 +5,8 @@ use std::{collections::BTreeMap, net::IpAddr, path::Path};
 use flannel_backend_api::{Carrier, underlay::by_devices};
 use flannel_backends::carrier;
 use flannel_common::{
-    addr::{Addr, Mac},
-    guard::GuardWord,
-    node::FamilyConfig,
-    peer::PeerEntry,
+    abi::{guard::GuardWord, node::FamilyConfig, peer::PeerEntry},
+    packet::addr::{Addr, Mac},
 };
 use flannel_datapath::{
     DatapathError, PinRoot,

@@ -4,11 +4,13 @@ use std::net::IpAddr;
 
 use flannel_backend_api::Carrier;
 use flannel_common::{
-    addr::Mac,
-    ecmp::EcmpPath,
-    guard::{Checks, GuardMode},
-    mode::ModeWord,
-    node::{FamilyConfig, NodeConfig},
+    abi::{
+        ecmp::EcmpPath,
+        guard::{Checks, GuardMode},
+        mode::ModeWord,
+        node::{FamilyConfig, NodeConfig},
+    },
+    packet::addr::Mac,
 };
 use flannel_datapath::maps::peers::{PinnedPeer, family_config};
 use flannel_flows::rows::FlowRow;

@@ -8,16 +8,17 @@ use std::{
 };
 
 use flannel_common::{
-    addr::Mac,
-    arrival::Arrival,
-    entry_state::EntryState,
-    flow_key::FlowKey,
-    maps::{FLOWS, FLOWS6},
-    mode::Mode,
-    node::FamilyConfig,
+    abi::{
+        entry_state::EntryState,
+        maps::{FLOWS, FLOWS6},
+        mode::Mode,
+        node::FamilyConfig,
+        program::Program,
+        reason::Verdict,
+    },
+    flow::{arrival::Arrival, flow_key::FlowKey},
     packet::ETH_LEN,
-    program::Program,
-    reason::Verdict,
+    packet::addr::Mac,
 };
 use flannel_datapath::{DatapathError, PinRoot, attach, load::trial::Trial};
 use flannel_flows::rows::FlowRow;

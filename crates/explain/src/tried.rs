@@ -1,6 +1,6 @@
 //! The verdict of a program on a packet. Pure.
 
-use flannel_common::{
+use flannel_common::abi::{
     program::Program,
     reason::{Reason, Verdict},
 };

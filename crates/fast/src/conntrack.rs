@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, fs, io, path::PathBuf, thread};
 
-use flannel_common::connection::Connection;
+use flannel_common::flow::connection::Connection;
 use flannel_host::{
     error_chain::chain,
     sysctl_record::{ChangedSysctl, SetError, SharedRecord},

@@ -2,7 +2,7 @@
 //! was learned is discarded.
 //!
 //! Decides only; `flannel_reconcile` attaches programs and writes maps. The contract with the
-//! programs is in `flannel_common::fast`. Invariants: in another mode no flow is learned, no
+//! programs is in `flannel_common::abi::fast`. Invariants: in another mode no flow is learned, no
 //! program is on a pod's veth and the host's settings stay unchanged; a change of a device, an
 //! address or a setting begins a new generation before another flow is learned.
 
@@ -20,7 +20,7 @@ use std::{
     net::IpAddr,
 };
 
-use flannel_common::{
+use flannel_common::abi::{
     fast::{FastConfig, PodEntry},
     program::Program,
 };

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use flannel_common::{fast::FastConfig, tick};
+use flannel_common::abi::{fast::FastConfig, tick};
 use ipnet::IpNet;
 
 /// The far ends of the flows that mode `fast` learns.

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use flannel_common::mode::Mode;
+use flannel_common::abi::mode::Mode;
 use tokio::{sync::watch, time::sleep};
 
 use super::{

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use flannel_common::{fast::PodEntry, stats::Counter};
+use flannel_common::abi::{fast::PodEntry, stats::Counter};
 use flannel_datapath::{
     DatapathError, PinRoot,
     maps::traffic::{Counters as _, TrafficMap},

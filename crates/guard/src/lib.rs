@@ -10,7 +10,7 @@ mod report;
 
 use std::time::Instant;
 
-use flannel_common::guard::{Checks, GuardMode};
+use flannel_common::abi::guard::{Checks, GuardMode};
 use flannel_datapath::{DatapathError, Maps};
 use flannel_status::GuardStatus;
 

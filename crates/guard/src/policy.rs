@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use flannel_common::guard::{Checks, GuardMode};
+use flannel_common::abi::guard::{Checks, GuardMode};
 
 /// The default modes. A packet that comes from no peer could not be answered either. A peer,
 /// however, may have reasons to send other inner sources: packets it routes for others and does not

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flannel_common::guard::Checks;
+use flannel_common::abi::guard::Checks;
 
 use super::report::{Count, Suspected};
 
@@ -156,7 +156,7 @@ mod tests {
             packets: 9,
             dropped,
             last_ns: 0,
-            reason: Some(flannel_common::reason::Reason::RefusedVtep),
+            reason: Some(flannel_common::abi::reason::Reason::RefusedVtep),
         };
         let few = [suspect(1, 4), suspect(2, 0), suspect(3, 1)];
         let text = "192.0.2.1 (4, refused_vtep), 192.0.2.3 (1, refused_vtep)";

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use flannel_common::{
+use flannel_common::abi::{
     guard::{Checks, GuardMode, GuardWord},
     program::Program,
     reason::Reason,

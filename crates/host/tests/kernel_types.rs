@@ -1,6 +1,6 @@
 //! A separate process, because a refusal holds until its end.
 
-use flannel_common::kernel::KernelLayout;
+use flannel_common::abi::kernel::KernelLayout;
 use flannel_host::kernel_types;
 
 #[test]

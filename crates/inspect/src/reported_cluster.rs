@@ -6,10 +6,12 @@ use std::{collections::BTreeMap, net::IpAddr};
 use flannel_backend_api::CarriedExit;
 use flannel_backends::carried_way;
 use flannel_common::{
-    addr::Addr,
-    entry_state::EntryState,
-    node::{FamilyConfig, NodeConfig},
-    peer::PeerEntry,
+    abi::{
+        entry_state::EntryState,
+        node::{FamilyConfig, NodeConfig},
+        peer::PeerEntry,
+    },
+    packet::addr::Addr,
 };
 use flannel_datapath::maps::peers::{PinnedPeer, family_config, subnet_index};
 use flannel_host::family::Family;

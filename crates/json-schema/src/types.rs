@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use flannel_common::{
+use flannel_common::abi::{
     program::Program,
     reason::{Reason, Verdict},
 };
@@ -50,7 +50,7 @@ status_types! { GuardStatus ModeName ModeStatus ProblemCode Severity }
 
 #[cfg(test)]
 mod tests {
-    use flannel_common::{guard::GuardMode, mode::Mode};
+    use flannel_common::abi::{guard::GuardMode, mode::Mode};
     use flannel_datapath::AttachKind;
 
     use super::*;

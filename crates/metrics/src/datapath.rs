@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use aya::{maps::MapInfo, programs::ProgramInfo};
-use flannel_common::{
+use flannel_common::abi::{
     maps::{FLOWS, FLOWS6},
     program::{COUNT_POLLS, Program},
     reason::{Lookup, Reason, Verdict},

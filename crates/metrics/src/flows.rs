@@ -12,9 +12,9 @@ use std::{
 
 use aya::Pod;
 use flannel_common::{
+    abi::tick::{self, Tick},
     flow::Flow,
-    flow_key::{Address, FlowKey},
-    tick::{self, Tick},
+    flow::flow_key::{Address, FlowKey},
 };
 use flannel_datapath::{
     DatapathError, PinRoot,

@@ -5,7 +5,7 @@ use std::{
     time::SystemTime,
 };
 
-use flannel_common::{program::Program, reason::Reason, stats::Counter};
+use flannel_common::abi::{program::Program, reason::Reason, stats::Counter};
 use flannel_echo::EchoCounts;
 use flannel_host::family::Family;
 use flannel_reconcile::SharedPeers;

@@ -1,7 +1,7 @@
 //! Traffic by peer and by pod. The number of series is bounded: that of peers by an option, and
 //! pods have series only if they are asked for.
 
-use flannel_common::{entry_state::EntryState, peer::PeerEntry, stats::Counter};
+use flannel_common::abi::{entry_state::EntryState, peer::PeerEntry, stats::Counter};
 use flannel_datapath::{
     DatapathError, PinRoot,
     maps::{ConfigMap, ModeMap, PeerMap},

@@ -7,8 +7,8 @@
 use std::{collections::BTreeSet, io, net::IpAddr};
 
 use flannel_common::{
-    addr::Addr,
-    connection::{ACKNOWLEDGEMENT_KNOWN, Connection, LIBERAL},
+    flow::connection::{ACKNOWLEDGEMENT_KNOWN, Connection, LIBERAL},
+    packet::addr::Addr,
 };
 use flannel_netlink::{attribute::attribute, datagram::messages};
 use ipnet::IpNet;

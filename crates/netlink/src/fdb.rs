@@ -6,7 +6,7 @@
 
 use std::{fmt, net::IpAddr};
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,

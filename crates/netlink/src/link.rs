@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::{
     RouteNetlinkMessage,

@@ -5,7 +5,7 @@
 
 use std::{fmt, net::IpAddr};
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_host::family::Family;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::{

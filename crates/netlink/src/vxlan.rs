@@ -8,7 +8,7 @@
 
 use std::net::IpAddr;
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use netlink_packet_route::link::{InfoVxlan, LinkMessage};
 use rtnetlink::{LinkMessageBuilder, LinkVxlan};
 

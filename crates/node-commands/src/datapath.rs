@@ -5,7 +5,7 @@ use flannel_command::{
     Output, PinOptions, StateOptions, absent,
     choice::{self, Choice},
 };
-use flannel_common::mode::{Mode, ModeWord};
+use flannel_common::abi::mode::{Mode, ModeWord};
 use flannel_datapath::{DatapathError, PinRoot, maps::ModeMap, policy::DEFAULT};
 use flannel_document::Document;
 use flannel_options::OneOf;

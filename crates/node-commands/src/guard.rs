@@ -8,7 +8,7 @@ use flannel_command::{
     Output, PinOptions, StateOptions, absent,
     choice::{self, Choice},
 };
-use flannel_common::{
+use flannel_common::abi::{
     guard::{Checks, GuardMode, GuardWord},
     node::heartbeat_is_fresh,
     reason::Reason,

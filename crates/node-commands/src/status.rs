@@ -748,7 +748,7 @@ fn peers(peers: &[PeerStatus], paint: Paint) -> String {
 
 #[cfg(test)]
 mod tests {
-    use flannel_common::guard::{Checks, GuardMode};
+    use flannel_common::abi::guard::{Checks, GuardMode};
     use flannel_guard::Guard;
     use flannel_status::RejectedStatus;
     use flannel_terminal::color::plain_text;

@@ -1,7 +1,7 @@
 //! The BPF programs: mode, attachment and guard.
 
 use clap::Args;
-use flannel_common::{
+use flannel_common::abi::{
     guard::{self, GuardMode},
     mode::Mode,
 };

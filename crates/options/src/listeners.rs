@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use clap::{ArgAction, Args};
-use flannel_common::traffic::PEER_TRAFFIC_MAX;
+use flannel_common::abi::traffic::PEER_TRAFFIC_MAX;
 
 use super::check::Checks;
 

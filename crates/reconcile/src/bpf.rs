@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use flannel_backend_api::ProgramSet;
-use flannel_common::{
+use flannel_common::abi::{
     fast::{FastConfig, PodEntry},
     mode::{Mode, ModeWord},
     node::{HEARTBEAT_LIMIT_NS, NodeConfig},

@@ -8,7 +8,7 @@ use std::{
 };
 
 use flannel_backend_api::Desired;
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_host::error_chain::chain;
 use flannel_netlink::{
     AddressKey, FdbKey, NeighbourKey, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey,

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use flannel_common::program::Program;
+use flannel_common::abi::program::Program;
 use flannel_fast::{Fast, NodeDevices};
 use flannel_host::{error_chain::chain, family::Family};
 use flannel_store::LeaseKey;

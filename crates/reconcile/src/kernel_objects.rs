@@ -3,7 +3,7 @@
 
 use std::{fmt::Display, net::IpAddr, time::Instant};
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_netlink::{
     AddressKey, FdbKey, NeighbourKey, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey,
     TunnelPolicy, TunnelPolicyKey, protocol,

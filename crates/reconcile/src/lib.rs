@@ -49,7 +49,7 @@ use flannel_backend_api::{
     Backend, Device, Marks, OwnEnd, TunnelFacts, TunnelPeers,
     offload::{ChecksumDevice, ChecksumOffload, LostOffloaded, OffloadTrials, Offloads},
 };
-use flannel_common::node::{FamilyConfig, NodeConfig};
+use flannel_common::abi::node::{FamilyConfig, NodeConfig};
 use flannel_fast::{ConntrackSysctls, Exclusions, Fast, FastScope};
 use flannel_host::{error_chain::chain, family::Family};
 use flannel_host_sysctls::Devices;

@@ -8,7 +8,10 @@ use std::{
 };
 
 use flannel_backend_api::{Desired, PeerValue, device_key};
-use flannel_common::{addr::Addr, ecmp::EcmpPathKey, guard::DeviceKey, peer::VtepEntry};
+use flannel_common::{
+    abi::{ecmp::EcmpPathKey, guard::DeviceKey, peer::VtepEntry},
+    packet::addr::Addr,
+};
 use flannel_datapath::{DatapathError, Maps, maps::PeerMap, maps::ecmp_paths::ethertype};
 use flannel_host::family::Family;
 use flannel_status::Dirty;

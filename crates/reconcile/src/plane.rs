@@ -16,7 +16,7 @@ use flannel_backend_api::{
     underlay::Underlay,
     usable_mtu, vanished,
 };
-use flannel_common::{node, program::Program};
+use flannel_common::abi::{node, program::Program};
 use flannel_datapath::{Hook, Maps};
 use flannel_host::{error_chain::chain, family::Family};
 use flannel_host_sysctls::Devices;

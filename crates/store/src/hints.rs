@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 
 use crate::NodeSettings;
 

@@ -8,7 +8,7 @@
 
 use std::{collections::BTreeSet, fs, io, path::PathBuf};
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_host::file::{self, FileError};
 use serde::{Deserialize, Serialize};
 

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use flannel_common::{
+use flannel_common::abi::{
     guard::{Checks, GuardMode},
     mode::Mode,
 };

@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::ValueEnum;
-use flannel_common::{
+use flannel_common::abi::{
     mode::Mode,
     program::Program,
     reason::{Reason, Verdict},

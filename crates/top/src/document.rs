@@ -1,7 +1,7 @@
 //! A frame as a document for programs: written by the command on one node, and read by the one that
 //! follows several nodes. The names are an interface; rates are `null` in the first reading.
 
-use flannel_common::stats::Counter;
+use flannel_common::abi::stats::Counter;
 use flannel_document::Document;
 use flannel_flows::{history::RateHistory, rows::FlowWay};
 use serde::{Deserialize, Serialize};

@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use flannel_common::{
+use flannel_common::abi::{
     entry_state::EntryState,
     mode::Mode,
     node::{NodeConfig, heartbeat_is_fresh},

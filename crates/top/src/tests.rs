@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use flannel_common::{
+use flannel_common::abi::{
     mode::Mode, program::Program, reason::Reason, stats::Counter, traffic::PeerTraffic,
 };
 use flannel_flows::{

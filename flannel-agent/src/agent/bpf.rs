@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use flannel_backend_api::{Backend, PodNetwork, ProgramSet};
-use flannel_common::mode::Mode;
+use flannel_common::abi::mode::Mode;
 use flannel_datapath::{
     Announcements, AttachKind, Attachments, DatapathError, FlowTable, Maps, PinRoot, Subnets,
     attach::{EarlyGuard, XdpGuardMode},

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, net::IpAddr, path::PathBuf};
 
 use flannel_backend_api::offload::LostOffloaded;
 use flannel_claims::Claims;
-use flannel_common::{
+use flannel_common::abi::{
     guard::{Checks, GuardMode},
     mode::Mode,
 };

@@ -95,7 +95,7 @@ fn tick(board: &Board) -> Tick {
 mod tests {
     use std::collections::BTreeMap;
 
-    use flannel_common::{
+    use flannel_common::abi::{
         mode::Mode, program::Program, reason::Reason, stats::Counter, traffic::PeerTraffic,
     };
     use flannel_top::sample::PeerPlace;

@@ -15,7 +15,7 @@ use anyhow::{Context as _, ensure};
 use flannel_backend_api::{Backend, DeviceError, OwnEnd, PodNetwork, TunnelUnderlay, usable_mtu};
 use flannel_backends::wireguard::WireguardKeys;
 use flannel_claims::state_dir;
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_host::{clock, error_chain::chain, family::Family};
 use flannel_iface::{ExternalInterface, IfaceOptions};
 use flannel_netlink::Netlink;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use flannel_common::mode::Mode;
+use flannel_common::abi::mode::Mode;
 use flannel_datapath::{
     DatapathError,
     policy::{Capability, ModeChoice, ModeRequest},

@@ -3,7 +3,7 @@
 //! Mode and guard are followed while the agent runs. The interface and the MTU are read at the
 //! start. A setting that is refused never ends the agent: the flags count instead. Pure.
 
-use flannel_common::guard::{Checks, GuardMode};
+use flannel_common::abi::guard::{Checks, GuardMode};
 use flannel_status::NodeSettingStatus;
 use flannel_store::{ModeSetting, NodeSetting, NodeSettings, SettingValue};
 
@@ -134,7 +134,7 @@ fn state(
 
 #[cfg(test)]
 mod tests {
-    use flannel_common::mode::Mode;
+    use flannel_common::abi::mode::Mode;
 
     use super::*;
 

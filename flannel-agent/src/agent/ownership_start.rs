@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use flannel_backend_api::TunnelUnderlay;
 use flannel_claims::{Claim, Claims, Identity};
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_datapath::{PinRoot, Successor};
 use flannel_host::{error_chain::chain, family::Family};
 use flannel_iface::ExternalInterface;

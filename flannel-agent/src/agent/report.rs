@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use flannel_backend_api::{Device, PeerWay, TunnelFacts, Way, underlay::Path};
-use flannel_common::fast::PodEntry;
+use flannel_common::abi::fast::PodEntry;
 use flannel_datapath::policy::{Capability, ModeRequest};
 use flannel_fast::pods::{Pod, PodVerdict};
 use flannel_host::{

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use flannel_common::{
+    abi::program::Program,
     packet::{PROTO_ICMP, PROTO_ICMPV6, PROTO_TCP, PROTO_UDP},
-    program::Program,
 };
 use flannel_flows::{
     events::{Direction, FlowEvent, FlowEventKind, PacketOutcome},

@@ -1,6 +1,6 @@
 //! Reasons of drops in the words of Cilium.
 
-use flannel_common::{kernel_drop::KernelDrop, reason::Reason};
+use flannel_common::abi::{kernel_drop::KernelDrop, reason::Reason};
 use flannel_flows::events::PacketOutcome;
 use flannel_hubble::flow::DropReason;
 

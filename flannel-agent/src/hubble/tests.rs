@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use flannel_common::{
+use flannel_common::abi::{
     kernel_drop::KernelDrop,
     program::Program,
     reason::{Reason, Verdict},

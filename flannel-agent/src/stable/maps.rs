@@ -4,23 +4,27 @@ use std::collections::BTreeSet;
 
 use flannel_common::{
     SCHEMA,
-    addr::Addr,
-    arrival::ArrivalNote,
-    ecmp::{EcmpPath, EcmpPathKey},
-    fast::{Bucket, FastConfig, PodEntry},
+    abi::{
+        ecmp::{EcmpPath, EcmpPathKey},
+        fast::{Bucket, FastConfig, PodEntry},
+        guard::{DeviceKey, GuardWord, Violation},
+        maps,
+        mode::ModeWord,
+        monitor::{Missed, Monitor},
+        node::NodeConfig,
+        peer::{PeerEntry, VtepEntry},
+        stats::Counter,
+        traffic::PeerTraffic,
+    },
     flow::Flow,
-    flow_hint::FlowHint,
-    flow_key::FlowKey,
-    guard::{DeviceKey, GuardWord, Violation},
-    maps,
-    mode::ModeWord,
-    monitor::{Missed, Monitor},
-    node::NodeConfig,
-    peer::{PeerEntry, VtepEntry},
-    pending::{CpuState, PendingPacket},
-    probation::ProbationSlot,
-    stats::Counter,
-    traffic::PeerTraffic,
+    flow::{
+        arrival::ArrivalNote,
+        flow_hint::FlowHint,
+        flow_key::FlowKey,
+        pending::{CpuState, PendingPacket},
+        probation::ProbationSlot,
+    },
+    packet::addr::Addr,
 };
 
 use super::{Interface, difference};

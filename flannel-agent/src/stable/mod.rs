@@ -12,7 +12,7 @@ mod maps;
 
 use std::{collections::BTreeSet, env, fmt, fs, path::PathBuf};
 
-use flannel_common::reason::Reason;
+use flannel_common::abi::reason::Reason;
 use flannel_metrics::catalogue;
 
 /// A name that users rely on.

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use flannel_common::{
-    entry_state::EntryState, flow::Flow, flow_key::FlowKey, packet::PROTO_UDP, peer::PeerEntry,
+    abi::{entry_state::EntryState, peer::PeerEntry},
+    flow::Flow,
+    flow::flow_key::FlowKey,
+    packet::PROTO_UDP,
 };
 
 use crate::{bench::on_bench, packets::SUBNETS};

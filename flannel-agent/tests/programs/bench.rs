@@ -6,7 +6,7 @@ use aya::{
     maps::{Array, Map, MapData},
     programs::{SchedClassifier, TestRun as _, TestRunOptions},
 };
-use flannel_common::{
+use flannel_common::abi::{
     entry_state::EntryState,
     maps::{PEERS, PEERS6},
     mode::Mode,

@@ -8,13 +8,15 @@
 use std::{net::IpAddr, process::Command};
 
 use flannel_common::{
-    addr::Addr,
-    ecmp::EcmpPathKey,
-    entry_state::EntryState,
+    abi::{
+        ecmp::EcmpPathKey,
+        entry_state::EntryState,
+        peer::PeerEntry,
+        program::Program::{FromUnderlay, ToTunnel, ToUnderlay},
+        reason::Reason,
+    },
     packet::PROTO_UDP,
-    peer::PeerEntry,
-    program::Program::{FromUnderlay, ToTunnel, ToUnderlay},
-    reason::Reason,
+    packet::addr::Addr,
 };
 
 use crate::{

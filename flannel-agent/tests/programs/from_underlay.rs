@@ -1,7 +1,7 @@
 //! `from_underlay`: what it says of each packet, of either family, with the guard off. It never
 //! takes one then.
 
-use flannel_common::{
+use flannel_common::abi::{
     node::{HEARTBEAT_LIMIT_NS, NodeConfig},
     program::Program::{FromUnderlay, ToTunnel, ToUnderlay},
     reason::Reason,

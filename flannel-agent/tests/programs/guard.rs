@@ -6,14 +6,16 @@ use std::{
 };
 
 use flannel_common::{
-    addr::Addr,
-    entry_state::EntryState,
-    guard::{Checks, DeviceKey, GuardMode, Violation},
-    mode::Mode,
-    node::HEARTBEAT_LIMIT_NS,
-    peer::VtepEntry,
-    program::Program::FromUnderlay,
-    reason::Reason,
+    abi::{
+        entry_state::EntryState,
+        guard::{Checks, DeviceKey, GuardMode, Violation},
+        mode::Mode,
+        node::HEARTBEAT_LIMIT_NS,
+        peer::VtepEntry,
+        program::Program::FromUnderlay,
+        reason::Reason,
+    },
+    packet::addr::Addr,
 };
 use flannel_datapath::kernel::clock;
 

@@ -6,7 +6,7 @@ use aya::{
     maps::{Array, MapData},
     programs::{ProgramInfo, SchedClassifier},
 };
-use flannel_common::{
+use flannel_common::abi::{
     maps::{
         ALL, ENTRANCES, ENTRANCES6, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS_MAX, FLOWS6,
         PEER_TRAFFIC, PEER_TRAFFIC6, PEERS, PEERS_MAX, PEERS6, PENDING, PENDING6, PROBATION,

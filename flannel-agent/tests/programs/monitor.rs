@@ -4,7 +4,7 @@
 use std::{net::IpAddr, time::Instant};
 
 use aya::maps::{Array, Map, MapData};
-use flannel_common::{
+use flannel_common::abi::{
     maps::MONITOR_DEADLINE,
     mode::Mode,
     monitor::{
@@ -34,12 +34,12 @@ pub(crate) const ALL: MonitorSettings = MonitorSettings {
         programs: u32::MAX,
         sample: 1,
         source: Network {
-            addr: flannel_common::addr::Addr::NONE,
-            mask: flannel_common::addr::Addr::NONE,
+            addr: flannel_common::packet::addr::Addr::NONE,
+            mask: flannel_common::packet::addr::Addr::NONE,
         },
         destination: Network {
-            addr: flannel_common::addr::Addr::NONE,
-            mask: flannel_common::addr::Addr::NONE,
+            addr: flannel_common::packet::addr::Addr::NONE,
+            mask: flannel_common::packet::addr::Addr::NONE,
         },
     },
     rate: 100_000,
@@ -465,7 +465,8 @@ fn a_monitor_notices_maps_made_again() {
     on_bench(|bench| {
         let monitor = start(bench, &ALL);
         assert!(!monitor.are_replaced(bench.pins()));
-        std::fs::remove_file(bench.pins().map(flannel_common::maps::EVENTS)).expect("it is pinned");
+        std::fs::remove_file(bench.pins().map(flannel_common::abi::maps::EVENTS))
+            .expect("it is pinned");
         assert!(monitor.are_replaced(bench.pins()));
     });
 }

@@ -8,11 +8,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use etherparse::{IpNumber, Ipv4Header, Ipv6Header, TcpHeader, UdpHeader};
 use flannel_common::{
-    addr::{Addr, Mac},
-    arrival::Arrival,
-    node::FamilyConfig,
+    abi::{node::FamilyConfig, peer::PeerEntry},
+    flow::arrival::Arrival,
+    packet::addr::{Addr, Mac},
     packet::{PROTO_TCP, PROTO_UDP},
-    peer::PeerEntry,
 };
 
 pub(crate) const SUBNETS: u32 = 256;

@@ -16,7 +16,7 @@ use std::{
 };
 
 use aya::{maps::MapData, programs::ProgramInfo};
-use flannel_common::{maps::ALL, program::Program};
+use flannel_common::abi::{maps::ALL, program::Program};
 use flannel_datapath::PinRoot;
 use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},

@@ -2,13 +2,15 @@
 
 use etherparse::Ipv4Header;
 use flannel_common::{
-    entry_state::EntryState,
-    mode::Mode,
-    node::{HEARTBEAT_LIMIT_NS, NodeConfig},
+    abi::{
+        entry_state::EntryState,
+        mode::Mode,
+        node::{HEARTBEAT_LIMIT_NS, NodeConfig},
+        peer::{PATH_PROBE_NS, PeerEntry},
+        program::Program::ToTunnel,
+        reason::Reason,
+    },
     packet::{PROTO_FRAGMENT, PROTO_UDP, source_port},
-    peer::{PATH_PROBE_NS, PeerEntry},
-    program::Program::ToTunnel,
-    reason::Reason,
 };
 use flannel_datapath::kernel::clock;
 

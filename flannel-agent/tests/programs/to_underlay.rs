@@ -2,7 +2,7 @@
 
 use std::{thread::sleep, time::Duration};
 
-use flannel_common::{
+use flannel_common::abi::{
     entry_state::EntryState,
     guard::{Checks, GuardMode},
     mode::Mode,

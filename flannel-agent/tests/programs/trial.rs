@@ -1,6 +1,6 @@
 //! Trials: the verdict of the attached programs, and no trace of the question.
 
-use flannel_common::{maps::PODS, mode::Mode, program::Program, reason::Reason};
+use flannel_common::abi::{maps::PODS, mode::Mode, program::Program, reason::Reason};
 use flannel_datapath::{DatapathError, load::probe, load::trial::Trial};
 use flannel_host::family::Family;
 

@@ -11,7 +11,7 @@ use aya::{
     maps::{Map, MapData, MapInfo, MapType, RingBuf},
     programs::ProgramInfo,
 };
-use flannel_common::program::Program;
+use flannel_common::abi::program::Program;
 use flannel_datapath::PinRoot;
 use nix::libc;
 

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flannel_common::{
+use flannel_common::abi::{
     guard::{Checks, GuardMode, GuardWord},
     mode::Mode,
 };

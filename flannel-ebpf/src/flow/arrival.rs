@@ -1,6 +1,6 @@
-//! Notes of how tunnel packets arrived (see `flannel_common::arrival`).
+//! Notes of how tunnel packets arrived (see `flannel_common::flow::arrival`).
 
-use flannel_common::arrival::{Arrival, ArrivalNote, note_named_by, note_of, tc_index_of};
+use flannel_common::flow::arrival::{Arrival, ArrivalNote, note_named_by, note_of, tc_index_of};
 
 use super::pending::{cpu, cpu_state};
 use crate::{

@@ -1,9 +1,11 @@
 //! Packets that close a TCP connection: which of them neither end can have sent (see
-//! `flannel_common::window`). Conntrack takes any of them for genuine, because it no longer checks
-//! the windows of these connections.
+//! `flannel_common::flow::window`). Conntrack takes any of them for genuine, because it no longer
+//! checks the windows of these connections.
 
 use flannel_common::{
-    expiry::Expiry, flow_key::FlowKey, inner::ParsedPacket, reason::Reason, tick::Tick,
+    abi::{reason::Reason, tick::Tick},
+    flow::{expiry::Expiry, flow_key::FlowKey},
+    packet::inner::ParsedPacket,
 };
 
 use super::{

@@ -8,13 +8,14 @@
 //! Linux 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/nf_conntrack_proto.c)).
 
 use flannel_common::{
-    connection::{ACKNOWLEDGEMENT_KNOWN, LIBERAL},
-    inner::ParsedPacket,
-    kernel::KernelLayout,
+    abi::{kernel::KernelLayout, reason::Reason},
+    flow::{
+        connection::{ACKNOWLEDGEMENT_KNOWN, LIBERAL},
+        pending::PendingPacket,
+        window::are_within,
+    },
     packet::PROTO_TCP,
-    pending::PendingPacket,
-    reason::Reason,
-    window::are_within,
+    packet::inner::ParsedPacket,
 };
 
 use super::{layout::layout, netfilter::Hooks, scratch::FlowMaps};

@@ -1,6 +1,9 @@
-//! Hints (see `flannel_common::flow_hint`): where they are read and written.
+//! Hints (see `flannel_common::flow::flow_hint`): where they are read and written.
 
-use flannel_common::{flow_hint::FlowHint, probation::slot_of, tick::Tick};
+use flannel_common::{
+    abi::tick::Tick,
+    flow::{flow_hint::FlowHint, probation::slot_of},
+};
 
 use super::scratch::FlowMaps;
 

@@ -2,7 +2,7 @@
 
 use core::ptr::read_volatile;
 
-use flannel_common::kernel::KernelLayout;
+use flannel_common::abi::kernel::KernelLayout;
 
 /// The agent sets it when it loads the object; the verifier takes it for a constant, so that
 /// without it the helper that reads kernel memory is not needed.

@@ -5,14 +5,14 @@ use core::ptr::read_volatile;
 
 use aya_ebpf::helpers::generated::bpf_get_prandom_u32;
 use flannel_common::{
-    expiry::Expiry,
+    abi::{
+        reason::Reason,
+        tick::{Tick, jittered},
+    },
     flow::{Egress, Flow, FlowAction},
-    flow_key::FlowKey,
-    inner::{FrameAddresses, ParsedPacket},
+    flow::{expiry::Expiry, flow_key::FlowKey, pending::PendingPacket},
     packet::PROTO_TCP,
-    pending::PendingPacket,
-    reason::Reason,
-    tick::{Tick, jittered},
+    packet::inner::{FrameAddresses, ParsedPacket},
 };
 
 use super::{

@@ -9,12 +9,14 @@ use core::{mem::offset_of, ptr::read_volatile};
 
 use aya_ebpf::bindings::{BPF_FIB_LKUP_RET_FRAG_NEEDED, BPF_FIB_LKUP_RET_SUCCESS, bpf_fib_lookup};
 use flannel_common::{
-    addr::Mac,
+    abi::reason::Reason,
     flow::FlowAction,
-    flow_key::Address as _,
-    inner::{FrameAddresses, ParsedPacket},
+    flow::flow_key::Address as _,
     packet::ETHERTYPE_IPV6,
-    reason::Reason,
+    packet::{
+        addr::Mac,
+        inner::{FrameAddresses, ParsedPacket},
+    },
 };
 
 use super::scratch::FlowMaps;

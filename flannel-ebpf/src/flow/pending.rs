@@ -1,16 +1,20 @@
 //! Pending packets: recorded at an entry hook, taken at an exit hook (see
-//! `flannel_common::pending`).
+//! `flannel_common::flow::pending`).
 
 use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_get_smp_processor_id};
 use flannel_common::{
-    connection::RECORDED_FROM,
-    fast::{FastConfig, port_bit},
+    abi::{
+        fast::{FastConfig, port_bit},
+        maps::ONLY,
+        reason::Reason,
+    },
     flow::Flow,
-    flow_key::Address,
-    inner::ParsedPacket,
-    maps::ONLY,
-    pending::{CpuRun, CpuState, PendingPacket, Slot, task_word},
-    reason::Reason,
+    flow::{
+        connection::RECORDED_FROM,
+        flow_key::Address,
+        pending::{CpuRun, CpuState, PendingPacket, Slot, task_word},
+    },
+    packet::inner::ParsedPacket,
 };
 
 use super::{scratch::FlowMaps, table};

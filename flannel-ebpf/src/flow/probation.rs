@@ -1,10 +1,12 @@
-//! Flows on probation (see `flannel_common::probation`): where they are found and written.
+//! Flows on probation (see `flannel_common::flow::probation`): where they are found and written.
 
 use flannel_common::{
+    abi::tick::Tick,
     flow::Flow,
-    flow_key::FlowKey,
-    probation::{ProbationSlot, slot_of},
-    tick::Tick,
+    flow::{
+        flow_key::FlowKey,
+        probation::{ProbationSlot, slot_of},
+    },
 };
 
 use super::{hint, scratch::FlowMaps, volatile};

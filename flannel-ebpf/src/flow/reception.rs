@@ -1,16 +1,19 @@
 //! Takes the outer headers off tunnel packets that cannot be replayed (see
-//! `flannel_common::reception`). The tunnel device receives what is inside, as from its socket.
+//! `flannel_common::abi::reception`). The tunnel device receives what is inside, as from its
+//! socket.
 
 use core::ptr::read_volatile;
 
 use aya_ebpf::{macros::map, maps::LruHashMap};
 use flannel_common::{
-    arrival::{Arrival, ArrivalNote},
-    fast::FastConfig,
-    outer::OuterHeaders,
+    abi::{
+        fast::FastConfig,
+        reason::Reason,
+        reception::{RECEPTIONS_MAX, Reception, ReceptionKey, Way},
+    },
+    flow::arrival::{Arrival, ArrivalNote},
     packet::decapsulated_tos,
-    reason::Reason,
-    reception::{RECEPTIONS_MAX, Reception, ReceptionKey, Way},
+    packet::outer::OuterHeaders,
 };
 
 use super::{

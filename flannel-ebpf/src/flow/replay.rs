@@ -5,17 +5,19 @@
 //! and never kept in a flow.
 
 use flannel_common::{
-    checksum::address_difference,
-    class::{Class, PathKey},
-    entry_state::EntryState,
+    abi::{entry_state::EntryState, program::SELF_SENT, reason::Reason},
     flow::{Egress, Flow, FlowAction},
-    flow_key::FlowKey,
-    inner::{Frame, ParsedPacket},
-    ip::Varying,
-    outer::OuterHeaders,
+    flow::{
+        class::{Class, PathKey},
+        flow_key::FlowKey,
+    },
     packet::{ETH_LEN, ETHERTYPE_IPV4, ETHERTYPE_IPV6, PROTO_UDP, decapsulated_tos, source_port},
-    program::SELF_SENT,
-    reason::Reason,
+    packet::{
+        checksum::address_difference,
+        inner::{Frame, ParsedPacket},
+        ip::Varying,
+        outer::OuterHeaders,
+    },
 };
 
 use super::{

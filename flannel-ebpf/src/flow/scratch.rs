@@ -8,20 +8,19 @@ use aya_ebpf::{
     maps::{Array, LruHashMap, PerCpuArray},
 };
 use flannel_common::{
-    class::PathKey,
-    ethernet::EthernetHeader,
+    abi::{maps::ONLY, reason::Reason, reception::ReceptionKey},
     flow::Flow,
-    flow_hint::FlowHint,
-    flow_key::FlowKey,
-    inner::{Frame, InnerHeader, ParsedPacket},
-    ip::{Ipv4Header, Ipv6Header},
-    maps::ONLY,
-    outer::OuterHeaders,
+    flow::{
+        class::PathKey, flow_hint::FlowHint, flow_key::FlowKey, pending::PendingPacket,
+        probation::ProbationSlot,
+    },
     packet::ETH_LEN,
-    pending::PendingPacket,
-    probation::ProbationSlot,
-    reason::Reason,
-    reception::ReceptionKey,
+    packet::{
+        ethernet::EthernetHeader,
+        inner::{Frame, InnerHeader, ParsedPacket},
+        ip::{Ipv4Header, Ipv6Header},
+        outer::OuterHeaders,
+    },
 };
 
 use crate::{

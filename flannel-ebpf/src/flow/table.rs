@@ -13,14 +13,18 @@ use core::ptr::write_volatile;
 
 use aya_ebpf::bindings::BPF_ANY;
 use flannel_common::{
-    connection::weight,
-    expiry::Expiry,
+    abi::{
+        reason::Reason,
+        tick::{Tick, jittered},
+    },
     flow::Flow,
-    flow_key::{Address, FlowKey},
-    inner::ParsedPacket,
-    reason::Reason,
-    tick::{Tick, jittered},
-    window::Window,
+    flow::{
+        connection::weight,
+        expiry::Expiry,
+        flow_key::{Address, FlowKey},
+        window::Window,
+    },
+    packet::inner::ParsedPacket,
 };
 
 use super::{

@@ -20,7 +20,9 @@ use aya_ebpf::{
     maps::PerCpuArray,
 };
 use flannel_common::{
-    checksum::is_right, inner::ParsedPacket, maps::ONLY, packet::ETH_LEN, reason::Reason,
+    abi::{maps::ONLY, reason::Reason},
+    packet::ETH_LEN,
+    packet::{checksum::is_right, inner::ParsedPacket},
 };
 
 use super::scratch::{self, FlowMaps};

@@ -2,7 +2,7 @@
 
 use core::ptr::read_volatile;
 
-use flannel_common::{flow::Flow, flow_key::Address};
+use flannel_common::{flow::Flow, flow::flow_key::Address};
 
 /// Copies a flow word by word. Volatile, so that the check word and the use are of one reading.
 #[inline(always)]

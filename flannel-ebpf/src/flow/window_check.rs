@@ -1,15 +1,15 @@
 //! Only TCP connections whose windows conntrack does not check are learned. Others are announced to
-//! the agent, which ends that (see `flannel_common::connection`).
+//! the agent, which ends that (see `flannel_common::flow::connection`).
 
 use flannel_common::{
-    connection::{Connection, is_announced, weight},
-    fast::FastConfig,
-    flow_key::{Address as _, FlowKey},
-    inner::ParsedPacket,
-    pending::PendingPacket,
-    reason::Reason,
-    tick::Tick,
-    window::{SCALE_MAX, Window},
+    abi::{fast::FastConfig, reason::Reason, tick::Tick},
+    flow::{
+        connection::{Connection, is_announced, weight},
+        flow_key::{Address as _, FlowKey},
+        pending::PendingPacket,
+        window::{SCALE_MAX, Window},
+    },
+    packet::inner::ParsedPacket,
 };
 
 use super::{

@@ -1,6 +1,6 @@
 //! The prologues that hooks of mode `fast` share.
 
-use flannel_common::{fast::PodEntry, mode::Mode, reason::Reason};
+use flannel_common::abi::{fast::PodEntry, mode::Mode, reason::Reason};
 
 use crate::{
     flow::{

@@ -9,11 +9,13 @@
 //! recorded.
 
 use flannel_common::{
-    fast::{Bucket, FastConfig},
+    abi::{
+        fast::{Bucket, FastConfig},
+        mode::{Mode, ModeWord},
+        reason::Reason,
+    },
     flow::Egress,
-    mode::{Mode, ModeWord},
     packet::ETH_LEN,
-    reason::Reason,
 };
 
 use super::context;

@@ -10,12 +10,12 @@ use aya_ebpf::{
     programs::XdpContext,
 };
 use flannel_common::{
-    ethernet::EthernetHeader,
-    guard::GuardMode,
-    ip::{IpHeader, Ipv4Header, Ipv6Header},
-    outer::OuterHeaders,
-    program::Program,
-    reason::Reason,
+    abi::{guard::GuardMode, program::Program, reason::Reason},
+    packet::{
+        ethernet::EthernetHeader,
+        ip::{IpHeader, Ipv4Header, Ipv6Header},
+        outer::OuterHeaders,
+    },
 };
 
 use crate::{

@@ -2,7 +2,7 @@
 //! runs this. The program is not attached. No list shows such programs without `CAP_SYS_ADMIN`,
 //! which the agent gives up.
 
-use flannel_common::program::{HOOKS, netfilter_program_at, too_many_functions_at};
+use flannel_common::abi::program::{HOOKS, netfilter_program_at, too_many_functions_at};
 
 use crate::{
     flow::{netfilter::Hooks, scratch::FlowMaps},

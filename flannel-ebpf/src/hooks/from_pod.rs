@@ -2,9 +2,11 @@
 //! unknown ones. Packets to the tunnel port of the pod's own node are the guard's.
 
 use flannel_common::{
-    fast::Bucket,
+    abi::{
+        fast::Bucket,
+        reason::{Reason, Verdict},
+    },
     packet::ETH_LEN,
-    reason::{Reason, Verdict},
 };
 
 use super::context::{self, Context, can_learn};

@@ -7,9 +7,11 @@
 //! is not what leaves the tunnel device. From the tunnel device to the pod packets stay the same.
 
 use flannel_common::{
-    fast::{Bucket, FastConfig},
+    abi::{
+        fast::{Bucket, FastConfig},
+        reason::Reason,
+    },
     packet::ETH_LEN,
-    reason::Reason,
 };
 
 use super::context::{self, Context};

@@ -5,8 +5,10 @@
 //! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv6/udp.c)).
 
 use flannel_common::{
-    arrival::Arrival, ethernet::same_mac, ip::Ipv6Header, mode::Mode, node::FamilyConfig,
-    outer::OuterHeaders, packet::PROTO_ICMPV6, reason::Reason,
+    abi::{mode::Mode, node::FamilyConfig, reason::Reason},
+    flow::arrival::Arrival,
+    packet::PROTO_ICMPV6,
+    packet::{ethernet::same_mac, ip::Ipv6Header, outer::OuterHeaders},
 };
 
 use super::direct_route;

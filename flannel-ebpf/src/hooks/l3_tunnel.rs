@@ -7,9 +7,8 @@
 //! route, its rules and its policies stay the kernel's.
 
 use flannel_common::{
-    ip::{Ipv4Header, Ipv6Header},
-    program::SELF_SENT,
-    reason::Reason,
+    abi::{program::SELF_SENT, reason::Reason},
+    packet::ip::{Ipv4Header, Ipv6Header},
 };
 
 use super::{context::Context, direct_route};

@@ -2,7 +2,7 @@
 //! program has the stack of the task that runs it. The program is not attached: the agent runs it
 //! once on a test packet. An unknown flag shows only when the helper is called.
 
-use flannel_common::program::{ON_TASK_STACK, ROOM_MADE, ROOM_TAKEN};
+use flannel_common::abi::program::{ON_TASK_STACK, ROOM_MADE, ROOM_TAKEN};
 
 use crate::{
     flow::{

@@ -1,7 +1,11 @@
 //! Egress of the host side of a pod's veth: learns what the kernel did to a recorded packet on its
 //! way into the pod.
 
-use flannel_common::{fast::PodEntry, flow::Egress, packet::ETH_LEN, reason::Reason};
+use flannel_common::{
+    abi::{fast::PodEntry, reason::Reason},
+    flow::Egress,
+    packet::ETH_LEN,
+};
 
 use super::context::{self, Context};
 use crate::{

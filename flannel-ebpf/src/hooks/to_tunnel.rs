@@ -10,18 +10,22 @@
 //! kernel has no checksum, so it fills none in.
 
 use flannel_common::{
-    addr::Mac,
-    entry_state::EntryState,
-    ethernet::{EthernetHeader, same_mac},
+    abi::{
+        entry_state::EntryState,
+        mode::{Mode, ModeWord},
+        node::FamilyConfig,
+        program::Program,
+        reason::Reason,
+    },
     flow::Egress,
-    inner::FrameAddresses,
-    ip::Varying,
-    mode::{Mode, ModeWord},
-    node::FamilyConfig,
-    outer::OuterHeaders,
     packet::{ETH_LEN, source_port},
-    program::Program,
-    reason::Reason,
+    packet::{
+        addr::Mac,
+        ethernet::{EthernetHeader, same_mac},
+        inner::FrameAddresses,
+        ip::Varying,
+        outer::OuterHeaders,
+    },
 };
 
 use super::context;

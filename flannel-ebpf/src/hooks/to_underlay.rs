@@ -8,19 +8,18 @@
 //! validated and all packets take the kernel's.
 //!
 //! Rules can also see a packet's mark and priority, so a packet validates the path only for its
-//! [`Class`](flannel_common::class::Class), and only if it still has the one it had at the tunnel
-//! device.
+//! [`Class`](flannel_common::flow::class::Class), and only if it still has the one it had at the
+//! tunnel device.
 //!
 //! Packets of pods to the tunnel port of a peer are the guard's: behind masquerade they would pass
 //! for this node's.
 
 use flannel_common::{
-    ip::FragmentHeader,
-    mode::Mode,
-    node::FamilyConfig,
-    outer::{OuterHeaders, TunnelHeaders},
-    program::SELF_SENT,
-    reason::Reason,
+    abi::{mode::Mode, node::FamilyConfig, program::SELF_SENT, reason::Reason},
+    packet::{
+        ip::FragmentHeader,
+        outer::{OuterHeaders, TunnelHeaders},
+    },
 };
 
 use super::direct_route;

@@ -8,14 +8,18 @@ use aya_ebpf::{
 };
 use core::ptr::read_volatile;
 use flannel_common::{
-    addr::Addr,
-    families::Families,
-    fast::FastConfig,
-    ip::{IpHeader, Ipv4Header, Ipv6Header},
-    kernel::KernelLayout,
-    node::{FamilyConfig, NodeConfig},
-    peer::PeerEntry,
-    traffic::PeerTraffic,
+    abi::{
+        families::Families,
+        fast::FastConfig,
+        kernel::KernelLayout,
+        node::{FamilyConfig, NodeConfig},
+        peer::PeerEntry,
+        traffic::PeerTraffic,
+    },
+    packet::{
+        addr::Addr,
+        ip::{IpHeader, Ipv4Header, Ipv6Header},
+    },
 };
 
 use crate::maps::{PEER_TRAFFIC, PEER_TRAFFIC6, PEERS, PEERS6};
@@ -32,20 +36,25 @@ fn families() -> Families {
     unsafe { read_volatile(&raw const FAMILIES) }
 }
 
+/// The header of IPv4, for the macros below.
+pub(crate) type V4 = Ipv4Header;
+/// The header of IPv6, for the macros below.
+pub(crate) type V6 = Ipv6Header;
+
 /// Calls `$function::<F>(..)` with the IP header of the packet's address family, or evaluates
 /// `$other`, also for a family that is off.
 macro_rules! by_family {
     ($skb:expr, $function:ident($($argument:expr),*), else $other:expr) => {
         match $skb.protocol() {
-            <flannel_common::ip::Ipv4Header as $crate::packet::family::Family>::PROTOCOL
-                if <flannel_common::ip::Ipv4Header as $crate::packet::family::Family>::is_on() =>
+            <$crate::packet::family::V4 as $crate::packet::family::Family>::PROTOCOL
+                if <$crate::packet::family::V4 as $crate::packet::family::Family>::is_on() =>
             {
-                $function::<flannel_common::ip::Ipv4Header>($($argument),*)
+                $function::<$crate::packet::family::V4>($($argument),*)
             }
-            <flannel_common::ip::Ipv6Header as $crate::packet::family::Family>::PROTOCOL
-                if <flannel_common::ip::Ipv6Header as $crate::packet::family::Family>::is_on() =>
+            <$crate::packet::family::V6 as $crate::packet::family::Family>::PROTOCOL
+                if <$crate::packet::family::V6 as $crate::packet::family::Family>::is_on() =>
             {
-                $function::<flannel_common::ip::Ipv6Header>($($argument),*)
+                $function::<$crate::packet::family::V6>($($argument),*)
             }
             _ => $other,
         }
@@ -57,11 +66,11 @@ pub(crate) use by_family;
 macro_rules! by_any_family {
     ($skb:expr, $function:ident($($argument:expr),*), else $other:expr) => {
         match $skb.protocol() {
-            <flannel_common::ip::Ipv4Header as $crate::packet::family::Family>::PROTOCOL => {
-                $function::<flannel_common::ip::Ipv4Header>($($argument),*)
+            <$crate::packet::family::V4 as $crate::packet::family::Family>::PROTOCOL => {
+                $function::<$crate::packet::family::V4>($($argument),*)
             }
-            <flannel_common::ip::Ipv6Header as $crate::packet::family::Family>::PROTOCOL => {
-                $function::<flannel_common::ip::Ipv6Header>($($argument),*)
+            <$crate::packet::family::V6 as $crate::packet::family::Family>::PROTOCOL => {
+                $function::<$crate::packet::family::V6>($($argument),*)
             }
             _ => $other,
         }

@@ -17,12 +17,13 @@ use aya_ebpf::{
     maps::PerCpuArray,
 };
 use flannel_common::{
-    inner::{Frame, InnerHeader},
-    ip::FragmentHeader,
-    node::FamilyConfig,
-    outer::TunnelHeaders,
+    abi::{node::FamilyConfig, reason::Reason},
     packet::ETH_LEN,
-    reason::Reason,
+    packet::{
+        inner::{Frame, InnerHeader},
+        ip::FragmentHeader,
+        outer::TunnelHeaders,
+    },
 };
 
 use super::{family::Family, skb::Skb};

@@ -1,9 +1,9 @@
 //! The size of a packet on the wire once the kernel has cut it into segments.
 
 use flannel_common::{
-    outer::OuterHeaders,
+    abi::reason::Reason,
+    packet::outer::OuterHeaders,
     packet::{PROTO_TCP, PROTO_UDP, UDP_LEN, outer_segment_len},
-    reason::Reason,
 };
 
 use super::{family::Family, load_buf::LoadBuf, skb::Skb};

@@ -21,7 +21,9 @@ use aya_ebpf::{
     },
     programs::TcContext,
 };
-use flannel_common::{addr::Addr, class::Class, packet::ETH_LEN, reason::Reason};
+use flannel_common::{
+    abi::reason::Reason, flow::class::Class, packet::ETH_LEN, packet::addr::Addr,
+};
 
 use super::family::{Family, NextHop, Route};
 

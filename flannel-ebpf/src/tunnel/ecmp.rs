@@ -19,10 +19,9 @@ use aya_ebpf::bindings::{
     BPF_FIB_LKUP_RET_FRAG_NEEDED, BPF_FIB_LKUP_RET_NO_NEIGH, BPF_FIB_LKUP_RET_SUCCESS,
 };
 use flannel_common::{
-    class::{Class, PathKey},
-    entry_state::EntryState,
+    abi::{entry_state::EntryState, reason::Reason},
+    flow::class::{Class, PathKey},
     packet::PROTO_UDP,
-    reason::Reason,
 };
 
 use super::{

@@ -4,7 +4,7 @@ use aya_ebpf::bindings::{
     BPF_F_ADJ_ROOM_ENCAP_L2_ETH, BPF_F_ADJ_ROOM_ENCAP_L4_UDP, BPF_F_ADJ_ROOM_FIXED_GSO,
     BPF_F_ADJ_ROOM_NO_CSUM_RESET, bpf_adj_room_mode::BPF_ADJ_ROOM_MAC,
 };
-use flannel_common::{outer::OuterHeaders, packet::ETH_LEN, reason::Reason};
+use flannel_common::{abi::reason::Reason, packet::ETH_LEN, packet::outer::OuterHeaders};
 
 use crate::packet::{family::Family, skb::Skb};
 

@@ -9,12 +9,13 @@
 //! packets, which have no DF flag.
 
 use flannel_common::{
-    addr::same_addr,
-    ip::{IpHeader as _, Ipv6Header},
-    node::FamilyConfig,
-    outer::TunnelHeaders,
+    abi::{node::FamilyConfig, reason::Reason},
     packet::{ETH_LEN, IPV6_LEN, PROTO_UDP},
-    reason::Reason,
+    packet::{
+        addr::same_addr,
+        ip::{IpHeader as _, Ipv6Header},
+        outer::TunnelHeaders,
+    },
 };
 
 use super::path_probe::hold_down_peer;

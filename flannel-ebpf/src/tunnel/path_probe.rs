@@ -10,12 +10,14 @@ use core::ptr::{read_volatile, write_volatile};
 
 use aya_ebpf::{macros::map, maps::LruHashMap};
 use flannel_common::{
-    class::{Class, PathKey},
-    ecmp::{EcmpPath, EcmpPathKey},
-    entry_state::EntryState,
-    maps::PATHS_MAX,
-    peer::{PATH_PROBE_NS, PathProbe},
-    reason::Reason,
+    abi::{
+        ecmp::{EcmpPath, EcmpPathKey},
+        entry_state::EntryState,
+        maps::PATHS_MAX,
+        peer::{PATH_PROBE_NS, PathProbe},
+        reason::Reason,
+    },
+    flow::class::{Class, PathKey},
 };
 
 use crate::{maps::ECMP_PATHS, node::Peer, packet::family::Family};

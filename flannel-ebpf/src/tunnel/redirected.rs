@@ -9,7 +9,7 @@
 //! packet has no number. The address of a packet that does not arrive is forgotten soon: it may
 //! wait for its next hop's Ethernet address, and then arrives with its tag, on any CPU.
 
-use flannel_common::program::SELF_SENT;
+use flannel_common::abi::program::SELF_SENT;
 
 use crate::packet::skb::Skb;
 

@@ -8,16 +8,20 @@
 //! delivered on this host, to our port and our VNI, are refused. Unknown packets pass.
 
 use flannel_common::{
-    addr::{Addr, Mac, same_addr},
-    ethernet::EthernetHeader,
-    guard::{Checks, DeviceKey, GuardMode, GuardWord, Violation},
-    ip::ExtensionHeader,
-    maps::ONLY,
-    node::FamilyConfig,
-    outer::OuterHeaders,
+    abi::{
+        guard::{Checks, DeviceKey, GuardMode, GuardWord, Violation},
+        maps::ONLY,
+        node::FamilyConfig,
+        peer::VtepEntry,
+        reason::Reason,
+    },
     packet::{ETH_LEN, PROTO_FRAGMENT, PROTO_UDP, UDP_LEN, VXLAN_LEN},
-    peer::VtepEntry,
-    reason::Reason,
+    packet::{
+        addr::{Addr, Mac, same_addr},
+        ethernet::EthernetHeader,
+        ip::ExtensionHeader,
+        outer::OuterHeaders,
+    },
 };
 
 use crate::{

@@ -21,7 +21,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_common::{program::Program, reason::Reason, stats::Counter};
+use flannel_common::abi::{program::Program, reason::Reason, stats::Counter};
 use flannel_datapath::{PinRoot, maps::StatsMap};
 use nix::sys::signal::Signal;
 use serde_json::Value;

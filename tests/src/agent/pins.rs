@@ -7,7 +7,7 @@ use aya::{
     maps::{Array, Map, MapData},
     programs::ProgramInfo,
 };
-use flannel_common::{
+use flannel_common::abi::{
     maps::{MONITOR_DEADLINE, ONLY},
     program::Program,
 };
@@ -75,7 +75,7 @@ pub fn run_time(host: &Host, program: Program) -> Result<RunTime> {
 
 /// The ids of all maps of the datapath, by name.
 pub fn map_ids(host: &Host) -> Result<Vec<(&'static str, u32)>> {
-    flannel_common::maps::ALL
+    flannel_common::abi::maps::ALL
         .into_iter()
         .map(|name| Ok((name, map(host, name)?.id)))
         .collect()

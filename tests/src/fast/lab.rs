@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use flannel_common::reason::Reason;
+use flannel_common::abi::reason::Reason;
 use flannel_datapath::{Maps, PinRoot};
 
 use super::{FLAGS, Family, REPLAYING, until_replayed};

@@ -13,7 +13,7 @@ pub use self::{
 use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_common::{program::Program, reason::Reason};
+use flannel_common::abi::{program::Program, reason::Reason};
 use flannel_datapath::{
     PinRoot,
     maps::{ModeMap, StatsMap},

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_common::flow_key::{Address, FlowKey};
+use flannel_common::flow::flow_key::{Address, FlowKey};
 use flannel_datapath::Maps;
 
 use crate::{

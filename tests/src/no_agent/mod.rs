@@ -23,7 +23,7 @@ pub use self::{
 use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Result, ensure};
-use flannel_common::mode::Mode;
+use flannel_common::abi::mode::Mode;
 
 use crate::{Lab, Pod, cluster::topology::Two, eventually, service_rules::Backend};
 

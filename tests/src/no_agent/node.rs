@@ -16,17 +16,19 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use flannel_backend_api::ProgramSet;
 use flannel_common::{
-    addr::Mac,
-    entry_state::EntryState,
-    fast::{FastConfig, PodEntry},
+    abi::{
+        entry_state::EntryState,
+        fast::{FastConfig, PodEntry},
+        mode::Mode,
+        node::{FamilyConfig, NodeConfig},
+        peer::{PeerEntry, VtepEntry},
+        program::Program,
+        reason::Reason,
+        tick,
+    },
     flow::Flow,
-    flow_key::FlowKey,
-    mode::Mode,
-    node::{FamilyConfig, NodeConfig},
-    peer::{PeerEntry, VtepEntry},
-    program::Program,
-    reason::Reason,
-    tick,
+    flow::flow_key::FlowKey,
+    packet::addr::Mac,
 };
 use flannel_datapath::{
     AttachKind, Attachments, DatapathError, Hook, Maps, PinRoot, Subnets, attach::polls,

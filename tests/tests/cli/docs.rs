@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_common::reason::Reason;
+use flannel_common::abi::reason::Reason;
 use flannel_tests::AgentOptions;
 
 fn root() -> PathBuf {

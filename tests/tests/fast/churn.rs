@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use aya::maps::MapData;
-use flannel_common::{
+use flannel_common::abi::{
     maps::{ALL, FLOWS},
     program::Program,
     reason::Reason,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_common::{fast::FastConfig, program::Program, reason::Reason};
+use flannel_common::abi::{fast::FastConfig, program::Program, reason::Reason};
 use flannel_tests::{
     eventually,
     no_agent::{BareNode, BarePair, Key, Talk},

@@ -9,7 +9,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_common::{addr::Mac, program::Program, reason::Reason};
+use flannel_common::{
+    abi::{program::Program, reason::Reason},
+    packet::addr::Mac,
+};
 use flannel_tests::{
     Pair, Pod,
     cluster::topology::Stack,

@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_common::{
+use flannel_common::abi::{
     program::Program::{FromPod, FromTunnel, FromUnderlay},
     reason::Reason,
 };

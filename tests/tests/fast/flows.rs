@@ -4,7 +4,7 @@
 use std::{net::SocketAddr, sync::mpsc, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_common::{program::Program, reason::Reason};
+use flannel_common::abi::{program::Program, reason::Reason};
 use flannel_tests::{
     Pod,
     host::joined,
@@ -203,7 +203,7 @@ fn pods_that_take_no_fast_packets_get_none() -> Result<()> {
     let mut pair = BarePair::new("fastgate")?;
     let far = pair.far.clone();
     pair.b
-        .write_pod(&far, flannel_common::fast::PodEntry::SENDS)?;
+        .write_pod(&far, flannel_common::abi::fast::PodEntry::SENDS)?;
     let mut talk = pair.talk()?;
     talk.exchange(1000)?;
     ensure!(

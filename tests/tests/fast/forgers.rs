@@ -9,7 +9,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use etherparse::TcpHeader;
-use flannel_common::{program::Program, reason::Reason};
+use flannel_common::abi::{program::Program, reason::Reason};
 use flannel_tests::{
     Host, eventually,
     fast::{Family, FastLab, PORT},

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use flannel_common::{
+use flannel_common::abi::{
     program::Program::{self, FromPod, FromTunnel, FromUnderlay},
     reason::Reason,
 };

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use etherparse::TcpHeader;
-use flannel_common::{
+use flannel_common::abi::{
     guard::{Checks, GuardMode},
     program::Program,
     reason::Reason,

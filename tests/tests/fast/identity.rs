@@ -10,10 +10,8 @@ use std::{
 
 use anyhow::{Result, ensure};
 use flannel_common::{
+    abi::{program::Program, reason::Reason, tick},
     flow::{Egress, Flow, FlowAction},
-    program::Program,
-    reason::Reason,
-    tick,
 };
 use flannel_datapath::kernel::clock;
 use flannel_tests::{

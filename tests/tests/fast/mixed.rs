@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use etherparse::ip_number;
-use flannel_common::{program::Program, reason::Reason};
+use flannel_common::abi::{program::Program, reason::Reason};
 use flannel_tests::{
     Mixed, Pod,
     cluster::topology::{OFFLOAD, Stack},

@@ -8,7 +8,7 @@
 use std::{fs, net::SocketAddr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_common::{program::Program, reason::Reason};
+use flannel_common::abi::{program::Program, reason::Reason};
 use flannel_datapath::Maps;
 use flannel_tests::{
     Agent, Host, Node, Pod,

@@ -4,7 +4,7 @@
 use std::{cell::Cell, net::SocketAddr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_common::{program::Program, reason::Reason};
+use flannel_common::abi::{program::Program, reason::Reason};
 use flannel_tests::{
     eventually,
     fast::{Family, FastLab, PORT},

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use flannel_common::node::HEARTBEAT_LIMIT_NS;
+use flannel_common::abi::node::HEARTBEAT_LIMIT_NS;
 use flannel_datapath::{PinRoot, kernel::clock, maps::ConfigMap};
 use flannel_tests::eventually;
 

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_common::peer::PeerEntry;
+use flannel_common::abi::peer::PeerEntry;
 use flannel_tests::{
     Node, Pair, agent::pins, cluster::etcd::CONFIG_KEY, eventually, judged, kernel::hooks,
     throughout,

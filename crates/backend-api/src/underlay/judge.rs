@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use flannel_common::maps::PEERS_MAX;
+use flannel_common::abi::maps::PEERS_MAX;
 use flannel_netlink::{Dependence, Link, RouteAnswer, RouteType, TunnelFlow, XfrmPolicy};
 use thiserror::Error;
 

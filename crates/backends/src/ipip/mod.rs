@@ -14,7 +14,7 @@ use flannel_backend_api::{
     TunnelDevice, TunnelUnderlay, Way, direct_route, network_config, routed_entry,
     underlay::Underlay,
 };
-use flannel_common::{entry_state::EntryState, node::FamilyConfig};
+use flannel_common::abi::{entry_state::EntryState, node::FamilyConfig};
 use flannel_host::family::Family;
 use flannel_netlink::{AddressKey, IpipSpec, Route, RouteKey, protocol};
 use flannel_store::{Peer, config::IpipConfig};
@@ -125,7 +125,7 @@ fn tunnel_entry(node: &Node, peer: &Peer, tunnel: u32) -> Option<(u32, PeerValue
 
 #[cfg(test)]
 mod tests {
-    use flannel_common::addr::Mac;
+    use flannel_common::packet::addr::Mac;
 
     use super::*;
     use flannel_backend_api::PodNetwork;

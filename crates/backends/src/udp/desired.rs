@@ -8,7 +8,7 @@ use flannel_backend_api::{
     TunnelDevice, TunnelPeer, TunnelUnderlay, Way, network_config, routed_entry,
     underlay::Underlay,
 };
-use flannel_common::node::FamilyConfig;
+use flannel_common::abi::node::FamilyConfig;
 use flannel_host::family::Family;
 use flannel_netlink::{AddressKey, Route, RouteKey, protocol};
 use flannel_store::{Peer, config::UdpConfig};
@@ -110,7 +110,7 @@ impl Backend for Udp {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use flannel_common::{addr::Mac, entry_state::EntryState};
+    use flannel_common::{abi::entry_state::EntryState, packet::addr::Mac};
 
     use ipnet::IpNet;
 

@@ -18,12 +18,9 @@ use flannel_backend_api::{
     underlay::{NotPlain, Path, Underlay},
 };
 use flannel_common::{
-    addr::Addr,
-    ecmp::EcmpPathKey,
-    entry_state::EntryState,
-    node,
+    abi::{ecmp::EcmpPathKey, entry_state::EntryState, node, peer::VtepEntry},
+    packet::addr::Addr,
     packet::{OVERHEAD_V4, OVERHEAD_V6},
-    peer::VtepEntry,
 };
 use flannel_datapath::maps::ecmp_paths::ethertype;
 use flannel_host::family::Family;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use flannel_backend_api::{PodNetwork, underlay::Uplink};
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_netlink::RouteScope;
 use flannel_store::config::TxChecksumOffload;
 

@@ -12,7 +12,7 @@ use flannel_backend_api::{
     TunnelDevice, TunnelPeer, TunnelUnderlay, Way, network_config, routed_entry,
     underlay::Underlay,
 };
-use flannel_common::node::FamilyConfig;
+use flannel_common::abi::node::FamilyConfig;
 use flannel_host::family::Family;
 use flannel_netlink::{AddressKey, Route, RouteKey, protocol};
 use flannel_store::{
@@ -144,7 +144,7 @@ const fn behind(end: WireguardEnd) -> TunnelPeer {
 mod tests {
     use std::net::IpAddr;
 
-    use flannel_common::{addr::Mac, entry_state::EntryState};
+    use flannel_common::{abi::entry_state::EntryState, packet::addr::Mac};
     use flannel_host::wireguard_key::PublicKey;
     use flannel_store::config::{BackendConfig, NetworkConfig};
     use ipnet::IpNet;

@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use aya::programs::{ProgramError, ProgramInfo, loaded_programs};
 use flannel_bugtool::rules;
-use flannel_common::program::{COUNT_POLLS, Program};
+use flannel_common::abi::program::{COUNT_POLLS, Program};
 use flannel_datapath::{PinRoot, load::probe};
 use flannel_firewall_tools::tool;
 use flannel_host::{error_chain::chain, sysctl_record};

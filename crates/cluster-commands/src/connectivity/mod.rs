@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use flannel_cluster::progress::Progress;
 use flannel_command::{Answer, NoResult, PrintOptions, StateOptions};
-use flannel_common::mode::Mode;
+use flannel_common::abi::mode::Mode;
 use flannel_connectivity::{
     hosts::{self, HostSettings, Quorum},
     probe::probe,

@@ -20,7 +20,7 @@ use aya::{
     },
 };
 use aya_obj::programs::xdp::XdpAttachType;
-use flannel_common::{maps::ALL, program::EARLY_GUARD};
+use flannel_common::abi::{maps::ALL, program::EARLY_GUARD};
 use flannel_host::error_chain::chain;
 
 use crate::{DatapathError, PinRoot, kernel::interrupted, load::object, pins};

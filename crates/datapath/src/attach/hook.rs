@@ -1,7 +1,7 @@
 //! A program on a device, and the side of the device that it belongs on.
 
 use aya::programs::TcAttachType;
-use flannel_common::program::Program;
+use flannel_common::abi::program::Program;
 
 /// A program on a device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

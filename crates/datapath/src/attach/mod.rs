@@ -16,7 +16,7 @@ mod tcx;
 use std::{collections::BTreeSet, io, path::Path};
 
 use aya::programs::{SchedClassifier, TcAttachType};
-use flannel_common::program::Program;
+use flannel_common::abi::program::Program;
 use nix::net::if_::{if_nameindex, if_nametoindex};
 
 use crate::{DatapathError, PinRoot, pins};

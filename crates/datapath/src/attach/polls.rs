@@ -14,7 +14,7 @@
 use std::{fs, io, path::Path};
 
 use aya::programs::{RawTracePoint, links::FdLink};
-use flannel_common::program::COUNT_POLLS;
+use flannel_common::abi::program::COUNT_POLLS;
 
 use crate::{DatapathError, PinRoot, pins};
 

@@ -13,7 +13,7 @@ use aya::{
     },
     sys::SyscallError,
 };
-use flannel_common::program::Program;
+use flannel_common::abi::program::Program;
 
 use super::query;
 use crate::{DatapathError, Hook, PinRoot, pins};

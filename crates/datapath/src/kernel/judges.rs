@@ -7,7 +7,7 @@
 //! runs it.
 
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
-use flannel_common::{
+use flannel_common::abi::{
     mode::Mode,
     program::{FIND_JUDGES, HOOKS, netfilter_program_at, too_many_functions_at},
 };

@@ -2,13 +2,17 @@
 
 use aya::util::nr_cpus;
 use flannel_common::{
-    maps::{
-        ARRIVALS, ENTRANCES, ENTRANCES6, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS6, PEER_TRAFFIC,
-        PEER_TRAFFIC6, PEERS, PEERS_MAX, PEERS6, PENDING, PENDING6, PROBATION, PROBATION6,
+    abi::{
+        maps::{
+            ARRIVALS, ENTRANCES, ENTRANCES6, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS6, PEER_TRAFFIC,
+            PEER_TRAFFIC6, PEERS, PEERS_MAX, PEERS6, PENDING, PENDING6, PROBATION, PROBATION6,
+        },
+        traffic::{PEER_TRAFFIC_MAX, peer_slots},
     },
-    pending::{CPUS_MAX, SLOTS_PER_CPU},
-    probation::PROBATION_SLOTS,
-    traffic::{PEER_TRAFFIC_MAX, peer_slots},
+    flow::{
+        pending::{CPUS_MAX, SLOTS_PER_CPU},
+        probation::PROBATION_SLOTS,
+    },
 };
 use flannel_host::family::Family;
 

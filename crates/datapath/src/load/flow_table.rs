@@ -8,7 +8,7 @@
 
 use std::{fmt, fs, path::Path};
 
-use flannel_common::maps::FLOWS_MAX;
+use flannel_common::abi::maps::FLOWS_MAX;
 use flannel_host::family::Family;
 
 /// The fewest flows that are tried.

@@ -25,7 +25,7 @@ use aya::{
     maps::{MapData, MapError},
     programs::RawTracePoint,
 };
-use flannel_common::{
+use flannel_common::abi::{
     families::Families,
     kernel::KernelLayout,
     maps::{ALL, in_object},

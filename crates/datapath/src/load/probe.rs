@@ -1,7 +1,7 @@
 //! Tests of what this kernel lets the programs do, with maps and programs that are gone afterwards.
 
 use aya::programs::RawTracePoint;
-use flannel_common::program::{COUNT_POLLS, Program};
+use flannel_common::abi::program::{COUNT_POLLS, Program};
 use flannel_host::{family::Family, kernel_types};
 
 use crate::{

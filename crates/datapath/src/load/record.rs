@@ -12,7 +12,7 @@ use aya::{
     maps::{Array, Map, MapData, MapInfo},
     programs::ProgramInfo,
 };
-use flannel_common::{maps::ALL, program::Program};
+use flannel_common::abi::{maps::ALL, program::Program};
 use flannel_host::kernel_types;
 use sha2::{Digest as _, Sha256};
 

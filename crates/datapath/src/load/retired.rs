@@ -16,7 +16,7 @@ use std::{
 };
 
 use aya::programs::TcAttachType;
-use flannel_common::{
+use flannel_common::abi::{
     node::{FamilyConfig, NodeConfig},
     program::Program,
 };

@@ -18,20 +18,24 @@ use aya::{
     programs::{SchedClassifier, TestRun as _, TestRunOptions},
 };
 use flannel_common::{
-    arrival::Arrival,
-    flow::Flow,
-    flow_hint::FlowHint,
-    flow_key::{Address, FlowKey},
-    kernel::KernelLayout,
-    maps::{
-        ARRIVALS, CONFIG, ECMP_PATHS, ENTRANCES, ENTRANCES6, FAST, FLOW_HINTS, FLOW_HINTS6, FLOWS,
-        FLOWS6, GUARD, HELPER_PORTS, MODE, NAT_VTEPS, ONLY, PEERS, PEERS6, PENDING, PENDING6, PODS,
-        PROBATION, PROBATION6, STATS, VTEPS,
+    abi::{
+        kernel::KernelLayout,
+        maps::{
+            ARRIVALS, CONFIG, ECMP_PATHS, ENTRANCES, ENTRANCES6, FAST, FLOW_HINTS, FLOW_HINTS6,
+            FLOWS, FLOWS6, GUARD, HELPER_PORTS, MODE, NAT_VTEPS, ONLY, PEERS, PEERS6, PENDING,
+            PENDING6, PODS, PROBATION, PROBATION6, STATS, VTEPS,
+        },
+        program::Program,
+        reason::Reason,
+        stats::{Counter, slot},
+        tick::tick,
     },
-    program::Program,
-    reason::Reason,
-    stats::{Counter, slot},
-    tick::tick,
+    flow::Flow,
+    flow::{
+        arrival::Arrival,
+        flow_hint::FlowHint,
+        flow_key::{Address, FlowKey},
+    },
 };
 use flannel_host::{family::Family, kernel_types};
 

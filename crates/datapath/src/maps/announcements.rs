@@ -1,5 +1,5 @@
-//! Connections that the programs announce (see `flannel_common::connection`): conntrack is to check
-//! their windows no longer.
+//! Connections that the programs announce (see `flannel_common::flow::connection`): conntrack is to
+//! check their windows no longer.
 //!
 //! A separate thread reads the ring buffer, because a flow waits for it and the main loop may be
 //! busy. Announcements that come while it works are done together. One that is lost, or refused,
@@ -12,7 +12,7 @@ use std::{
 };
 
 use aya::maps::{MapData, RingBuf};
-use flannel_common::{connection::Connection, maps::CONNECTIONS};
+use flannel_common::{abi::maps::CONNECTIONS, flow::connection::Connection};
 use flannel_netfilter::ConntrackTable;
 use nix::{
     errno::Errno,

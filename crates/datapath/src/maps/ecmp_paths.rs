@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 
 use aya::maps::{HashMap, MapData};
 use flannel_common::{
-    ecmp::{EcmpPath, EcmpPathKey},
-    maps::ECMP_PATHS,
+    abi::{
+        ecmp::{EcmpPath, EcmpPathKey},
+        maps::ECMP_PATHS,
+        peer::{PathProbe, PeerEntry},
+    },
     packet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6},
-    peer::{PathProbe, PeerEntry},
 };
 use flannel_host::family::Family;
 
@@ -120,7 +122,7 @@ pub fn seen(peer: &PeerEntry, ecmp_path: &EcmpPath, now: u64) -> PathProbe {
 
 #[cfg(test)]
 mod tests {
-    use flannel_common::entry_state::EntryState;
+    use flannel_common::abi::entry_state::EntryState;
 
     use super::*;
 

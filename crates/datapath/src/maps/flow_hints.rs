@@ -3,11 +3,15 @@
 
 use aya::maps::{Array, MapData};
 use flannel_common::{
-    flow_hint::FlowHint,
-    flow_key::{Address, FlowKey},
-    maps::{FLOW_HINTS, FLOW_HINTS6, FLOWS},
-    probation::slot_of,
-    tick::tick,
+    abi::{
+        maps::{FLOW_HINTS, FLOW_HINTS6, FLOWS},
+        tick::tick,
+    },
+    flow::{
+        flow_hint::FlowHint,
+        flow_key::{Address, FlowKey},
+        probation::slot_of,
+    },
 };
 
 use crate::{DatapathError, PinRoot, kernel::clock, maps::pinned_map::from_pin};

@@ -12,13 +12,17 @@ use aya::{
     maps::{Array, HashMap, MapData, MapError},
 };
 use flannel_common::{
-    fast::{FastConfig, PORT_WORDS, PodEntry, port_bit},
+    abi::{
+        fast::{FastConfig, PORT_WORDS, PodEntry, port_bit},
+        maps::{FAST, FLOWS, HELPER_PORTS, ONLY, PODS, PROBATION, PROBATION6},
+        stats::Counter,
+        traffic::SHARED,
+    },
     flow::Flow,
-    flow_key::{Address, FlowKey},
-    maps::{FAST, FLOWS, HELPER_PORTS, ONLY, PODS, PROBATION, PROBATION6},
-    probation::ProbationSlot,
-    stats::Counter,
-    traffic::SHARED,
+    flow::{
+        flow_key::{Address, FlowKey},
+        probation::ProbationSlot,
+    },
 };
 
 use crate::{

@@ -3,9 +3,11 @@
 
 use aya::maps::{HashMap, MapData};
 use flannel_common::{
-    addr::Addr,
-    guard::{Checks, DeviceKey, GuardMode, GuardWord, Violation},
-    maps::{GUARD, NAT_VTEPS, VIOLATIONS},
+    abi::{
+        guard::{Checks, DeviceKey, GuardMode, GuardWord, Violation},
+        maps::{GUARD, NAT_VTEPS, VIOLATIONS},
+    },
+    packet::addr::Addr,
 };
 
 use crate::{

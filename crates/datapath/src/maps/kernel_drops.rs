@@ -7,7 +7,7 @@
 use std::{fs, path::Path};
 
 use aya::{Ebpf, programs::RawTracePoint};
-use flannel_common::program::REPORT_DROPS;
+use flannel_common::abi::program::REPORT_DROPS;
 use flannel_host::{error_chain::chain, kernel_types};
 
 use crate::{DatapathError, PinRoot, kernel::interrupted, pins};

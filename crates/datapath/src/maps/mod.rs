@@ -1,7 +1,7 @@
 //! Typed views of the pinned maps, for the agent and the CLI alike.
 //!
 //! Everything is opened from its pin, where aya compares our types with the kernel's sizes. Writers
-//! follow the protocol of `flannel_common::peer`: invalid word, body, valid word.
+//! follow the protocol of `flannel_common::abi::peer`: invalid word, body, valid word.
 
 pub(crate) mod announcements;
 pub(crate) mod batch;
@@ -21,17 +21,19 @@ use std::collections::BTreeSet;
 
 use aya::maps::{Array, HashMap, MapData, PerCpuArray};
 use flannel_common::{
-    addr::Addr,
-    entry_state::EntryState,
-    maps::{CONFIG, FLOWS, FLOWS6, MODE, ONLY, PEERS, PEERS6, STATS, VTEPS},
-    mode::{Mode, ModeWord},
-    node::NodeConfig,
-    peer::{PeerEntry, VtepEntry},
-    program::Program,
-    reason::{Reason, Verdict},
-    stats::{Counter, slot},
-    tick::Tick,
-    traffic::PeerTraffic,
+    abi::{
+        entry_state::EntryState,
+        maps::{CONFIG, FLOWS, FLOWS6, MODE, ONLY, PEERS, PEERS6, STATS, VTEPS},
+        mode::{Mode, ModeWord},
+        node::NodeConfig,
+        peer::{PeerEntry, VtepEntry},
+        program::Program,
+        reason::{Reason, Verdict},
+        stats::{Counter, slot},
+        tick::Tick,
+        traffic::PeerTraffic,
+    },
+    packet::addr::Addr,
 };
 use flannel_host::family::Family;
 

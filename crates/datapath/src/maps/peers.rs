@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use flannel_common::{
+use flannel_common::abi::{
     node::{FamilyConfig, NodeConfig},
     peer::{subnet_index_v4, subnet_index_v6},
 };

@@ -1,6 +1,9 @@
 //! A peer as its map has it.
 
-use flannel_common::{addr::Mac, entry_state::EntryState, mode::Mode, peer::PeerEntry};
+use flannel_common::{
+    abi::{entry_state::EntryState, mode::Mode, peer::PeerEntry},
+    packet::addr::Mac,
+};
 use ipnet::IpNet;
 
 /// A peer as its map has it.

@@ -6,7 +6,7 @@ use aya::{
     Ebpf,
     programs::{TestRun as _, TestRunOptions},
 };
-use flannel_common::{
+use flannel_common::abi::{
     mode::Mode,
     program::{ON_TASK_STACK, PROBE_ROOM, ROOM_MADE, ROOM_TAKEN},
 };

@@ -1,4 +1,4 @@
-//! The counters of peers and pods ([`flannel_common::traffic`]), and who has which slot.
+//! The counters of peers and pods ([`flannel_common::abi::traffic`]), and who has which slot.
 //!
 //! A slot is given with an entry and taken back with it; its counters begin at zero. While the
 //! entry lives it keeps its slot, also under another agent, because the slot is part of the entry.
@@ -9,7 +9,7 @@ use aya::{
     Pod,
     maps::{MapData, MapError, PerCpuArray, PerCpuValues},
 };
-use flannel_common::{
+use flannel_common::abi::{
     maps::{PEER_TRAFFIC, PEER_TRAFFIC6, POD_TRAFFIC},
     stats::Counter,
     traffic::{PeerTraffic, SHARED},

@@ -19,7 +19,7 @@ use aya::{
     Pod,
     maps::{Array, MapData},
 };
-use flannel_common::maps::ONLY;
+use flannel_common::abi::maps::ONLY;
 use nix::{
     errno::Errno,
     fcntl::{Flock, FlockArg},

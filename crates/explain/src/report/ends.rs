@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use flannel_common::fast::PodEntry;
+use flannel_common::abi::fast::PodEntry;
 use flannel_status::Status;
 
 use super::{nat, step::Step};

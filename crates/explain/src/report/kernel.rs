@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use flannel_common::{entry_state::EntryState, peer::PeerEntry};
+use flannel_common::abi::{entry_state::EntryState, peer::PeerEntry};
 use flannel_datapath::maps::ecmp_paths;
 use flannel_flows::rows::seconds;
 use flannel_netlink::{RouteAnswer, RouteType};

@@ -15,7 +15,7 @@ mod programs;
 mod step;
 mod trace;
 
-use flannel_common::reason::{Reason, Verdict};
+use flannel_common::abi::reason::{Reason, Verdict};
 use serde::{Deserialize, Serialize};
 
 pub use self::step::{Step, StepState};

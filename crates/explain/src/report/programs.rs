@@ -1,6 +1,6 @@
 //! The steps about the programs: the mode, the flow they know, and their verdict.
 
-use flannel_common::{
+use flannel_common::abi::{
     entry_state::EntryState,
     fast::PodEntry,
     guard::Checks,

@@ -1,14 +1,16 @@
 use std::net::IpAddr;
 
 use flannel_common::{
-    addr::{Addr, Mac},
-    entry_state::EntryState,
-    fast::PodEntry,
-    guard::GuardWord,
-    mode::{Mode, ModeWord},
-    node::{FamilyConfig, NodeConfig},
-    peer::{PathProbe, PeerEntry},
-    program::Program,
+    abi::{
+        entry_state::EntryState,
+        fast::PodEntry,
+        guard::GuardWord,
+        mode::{Mode, ModeWord},
+        node::{FamilyConfig, NodeConfig},
+        peer::{PathProbe, PeerEntry},
+        program::Program,
+    },
+    packet::addr::{Addr, Mac},
 };
 use flannel_datapath::maps::peers::PinnedPeer;
 use flannel_flows::rows::FlowRow;

@@ -10,7 +10,7 @@
 use std::fmt;
 
 use flannel_backend_api::offload::OffloadSetting;
-use flannel_common::fast::PodEntry;
+use flannel_common::abi::fast::PodEntry;
 use flannel_host::words::first;
 use flannel_netlink::Link;
 use ipnet::IpNet;
@@ -287,7 +287,7 @@ fn queue(link: &Link) -> Option<PodReason> {
 
 #[cfg(test)]
 mod tests {
-    use flannel_common::addr::Mac;
+    use flannel_common::packet::addr::Mac;
 
     use super::*;
 

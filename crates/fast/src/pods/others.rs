@@ -6,7 +6,7 @@
 use std::io;
 
 use aya::programs::TcAttachType;
-use flannel_common::program::Program;
+use flannel_common::abi::program::Program;
 use flannel_datapath::{
     PinRoot,
     attach::{PRIORITY, direction, filters, is_our_handle, query},

@@ -3,11 +3,13 @@
 use std::{net::IpAddr, time::Duration};
 
 use flannel_common::{
-    kernel_drop::KernelDrop,
-    monitor::{Event, KERNEL},
+    abi::{
+        kernel_drop::KernelDrop,
+        monitor::{Event, KERNEL},
+        program::Program,
+        reason::{Reason, Verdict},
+    },
     packet::{PROTO_ICMP, PROTO_ICMPV6, PROTO_TCP, PROTO_UDP},
-    program::Program,
-    reason::{Reason, Verdict},
 };
 
 use crate::{

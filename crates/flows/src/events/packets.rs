@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flannel_common::{monitor::ReasonSet, reason::Reason};
+use flannel_common::abi::{monitor::ReasonSet, reason::Reason};
 
 use super::{
     INTERVAL,

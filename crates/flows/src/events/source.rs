@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use flannel_common::monitor::{Filter, Missed, Network};
+use flannel_common::abi::monitor::{Filter, Missed, Network};
 use flannel_datapath::{
     DatapathError, PinRoot,
     kernel::clock,

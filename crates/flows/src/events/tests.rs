@@ -7,11 +7,13 @@ use std::{
 };
 
 use flannel_common::{
-    kernel_drop::KernelDrop,
-    monitor::{Event, HEADERS_LEN, KERNEL},
+    abi::{
+        kernel_drop::KernelDrop,
+        monitor::{Event, HEADERS_LEN, KERNEL},
+        program::Program,
+        reason::{Reason, Verdict},
+    },
     packet::{ETHERTYPE_IPV4, PROTO_UDP},
-    program::Program,
-    reason::{Reason, Verdict},
 };
 
 use super::{

@@ -1,5 +1,5 @@
 //! `flannel-agent monitor`: a live view of what the BPF programs do to packets, from the events
-//! they emit (`flannel_common::monitor`).
+//! they emit (`flannel_common::abi::monitor`).
 //!
 //! Decoding an event ([`seen`], [`packet`]) and formatting it ([`text`], [`json`], [`pcapng`]) are
 //! pure. `flannel_datapath::monitor` owns the maps, and the command (`cli::monitor`) decides when

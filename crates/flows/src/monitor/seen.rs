@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use aya::programs::TcAttachType;
-use flannel_common::{monitor::Event, program::Program, reason::Reason};
+use flannel_common::abi::{monitor::Event, program::Program, reason::Reason};
 use flannel_datapath::attach::direction;
 
 use crate::monitor::packet::{Packet, PacketAddresses};

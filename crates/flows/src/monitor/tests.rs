@@ -2,7 +2,7 @@
 
 use std::{net::Ipv4Addr, time::Duration};
 
-use flannel_common::{monitor::Event, program::Program, reason::Reason};
+use flannel_common::abi::{monitor::Event, program::Program, reason::Reason};
 
 use super::{DeviceNames, Names, Seen, json, pcapng::Writer, text};
 

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use flannel_common::reason::Verdict;
+use flannel_common::abi::reason::Verdict;
 
 use crate::monitor::{Names, Seen};
 

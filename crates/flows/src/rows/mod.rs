@@ -14,19 +14,23 @@ use std::{
 
 use aya::Pod;
 use flannel_common::{
-    ecmp::EcmpPath,
-    entry_state::EntryState,
-    expiry::Expiry,
-    fast::FastConfig,
+    abi::{
+        ecmp::EcmpPath,
+        entry_state::EntryState,
+        fast::FastConfig,
+        maps::{FLOWS, FLOWS6},
+        mode::{Mode, ModeWord},
+        node::{NodeConfig, heartbeat_allows_replay, heartbeat_is_fresh},
+        peer::PeerEntry,
+        reason::Reason,
+        tick::{self, Tick},
+    },
     flow::{Egress, Flow},
-    flow_key::{Address, FlowKey},
-    maps::{FLOWS, FLOWS6},
-    mode::{Mode, ModeWord},
-    node::{NodeConfig, heartbeat_allows_replay, heartbeat_is_fresh},
+    flow::{
+        expiry::Expiry,
+        flow_key::{Address, FlowKey},
+    },
     packet::PROTO_TCP,
-    peer::PeerEntry,
-    reason::Reason,
-    tick::{self, Tick},
 };
 use flannel_datapath::{
     DatapathError, PinRoot,

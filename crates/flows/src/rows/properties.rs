@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use flannel_common::{fast::FastConfig, mode::ModeWord};
+use flannel_common::abi::{fast::FastConfig, mode::ModeWord};
 use flannel_datapath::testing::{any_end, any_flow, any_node, any_peer};
 use proptest::prelude::*;
 

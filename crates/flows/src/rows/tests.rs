@@ -1,4 +1,4 @@
-use flannel_common::{flow::FlowAction, peer::PathProbe};
+use flannel_common::{abi::peer::PathProbe, flow::FlowAction};
 
 use super::*;
 

@@ -14,7 +14,7 @@ use std::{
     },
 };
 
-use flannel_common::{
+use flannel_common::abi::{
     kernel::KernelLayout,
     kernel_drop::{DropLayout, KernelDrop},
 };

@@ -1,6 +1,6 @@
 //! The firewall rules that bear on pods' packets.
 
-use flannel_common::mode::Mode;
+use flannel_common::abi::mode::Mode;
 use flannel_datapath::{JudgeFinder, PinRoot};
 use flannel_firewall::{PerPacket, Ruleset};
 use flannel_host::{error_chain::chain, words::first};

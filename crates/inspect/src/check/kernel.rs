@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use flannel_common::mode::Mode;
+use flannel_common::abi::mode::Mode;
 use flannel_datapath::{
     AttachKind, FlowTable, PinRoot,
     load::probe::{self, Accepted},

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use flannel_backend_api::offload::{OffloadSetting, Offloads};
 use flannel_backends::vxlan::device_name;
-use flannel_common::{mode::Mode, node::NodeConfig, program::Program};
+use flannel_common::abi::{mode::Mode, node::NodeConfig, program::Program};
 use flannel_datapath::PinRoot;
 use flannel_fast::pods::PodReason;
 use flannel_firewall_tools::tool;

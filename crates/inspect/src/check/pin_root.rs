@@ -3,7 +3,7 @@
 
 use std::{fs, io, path::Path, process};
 
-use flannel_common::mode::Mode;
+use flannel_common::abi::mode::Mode;
 use flannel_datapath::{PinRoot, kernel::bpffs};
 use flannel_privileges::Privileges;
 

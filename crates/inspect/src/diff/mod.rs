@@ -13,7 +13,7 @@ use std::{
 use anyhow::Context as _;
 use flannel_backend_api::{CarriedExit, CarryingDevice};
 use flannel_backends::{carried_way, carrying_device};
-use flannel_common::{addr::Mac, node::NodeConfig};
+use flannel_common::{abi::node::NodeConfig, packet::addr::Mac};
 use flannel_datapath::{
     DatapathError, PinRoot,
     maps::{ConfigMap, VtepMap},

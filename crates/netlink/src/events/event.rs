@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 
 use crate::{Address, FdbKey, Link, NeighbourKey, Nexthop, NexthopId, Route, RouteKey};
 

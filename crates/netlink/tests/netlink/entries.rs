@@ -1,6 +1,6 @@
 //! Neighbours and FDB entries.
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_netlink::{FdbKey, NeighbourKey};
 
 use crate::namespace::{addr, bridge, in_namespace, ip, ip_json};

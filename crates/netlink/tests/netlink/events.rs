@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_netlink::{
     FdbKey, KernelEvent, NeighbourKey, Netlink, Nexthop, NexthopId, Route, RouteKey, protocol,
 };

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_netlink::KernelEvent;
 use tokio::time::timeout;
 

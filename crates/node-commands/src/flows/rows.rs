@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, net::IpAddr, time::Duration};
 
-use flannel_common::kernel_drop::KernelDrop;
+use flannel_common::abi::kernel_drop::KernelDrop;
 use flannel_document::Document;
 #[cfg(any(test, feature = "schema"))]
 use flannel_flows::events::{Direction, FlowEventKind};

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use flannel_common::{
+use flannel_common::abi::{
     entry_state::EntryState,
     mode::ModeWord,
     node::{FamilyConfig, NodeConfig, heartbeat_is_fresh},
@@ -199,7 +199,7 @@ pub(super) fn table(row: &ConfigRow) -> String {
 
 #[cfg(test)]
 mod tests {
-    use flannel_common::addr::Addr;
+    use flannel_common::packet::addr::Addr;
 
     use super::*;
 

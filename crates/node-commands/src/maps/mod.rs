@@ -12,7 +12,7 @@ mod stats;
 
 use clap::{Args, Subcommand, ValueEnum};
 use flannel_command::{Answer, absent};
-use flannel_common::node::NodeConfig;
+use flannel_common::abi::node::NodeConfig;
 use flannel_datapath::{
     DatapathError, PinRoot,
     kernel::clock,

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use flannel_common::{
+use flannel_common::abi::{
     ecmp::EcmpPath, entry_state::EntryState, peer::PathProbe, traffic::PeerTraffic,
 };
 use flannel_datapath::maps::{

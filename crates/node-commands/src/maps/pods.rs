@@ -1,6 +1,6 @@
 //! The pods mode `fast` knows.
 
-use flannel_common::fast::PodEntry;
+use flannel_common::abi::fast::PodEntry;
 use flannel_datapath::{DatapathError, PinRoot, maps::flows::PodMap};
 use flannel_flows::{
     monitor::DeviceNames,

@@ -1,7 +1,8 @@
 //! Whatever is in the maps, a dump shows it.
 
 use flannel_common::{
-    addr::Mac, fast::PodEntry, mode::ModeWord, stats::Counter, traffic::PeerTraffic,
+    abi::{fast::PodEntry, mode::ModeWord, stats::Counter, traffic::PeerTraffic},
+    packet::addr::Mac,
 };
 use flannel_datapath::{
     maps::{

@@ -1,6 +1,6 @@
 //! The counters that are not zero.
 
-use flannel_common::{program::Program, reason::Reason};
+use flannel_common::abi::{program::Program, reason::Reason};
 use flannel_datapath::{DatapathError, maps::StatsMap};
 use flannel_terminal::table;
 use serde::Serialize;

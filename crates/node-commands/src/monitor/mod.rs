@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use flannel_common::monitor::Missed;
+use flannel_common::abi::monitor::Missed;
 use flannel_datapath::{PinRoot, kernel::clock, monitor::MonitorMaps};
 use flannel_flows::monitor::Seen;
 use flannel_host::signals::Stop;

@@ -7,7 +7,7 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use flannel_command::{PinOptions, StateOptions, prefix};
-use flannel_common::{
+use flannel_common::abi::{
     monitor::{Filter, Network, ReasonSet, SNAPLEN_MAX},
     program::Program,
     reason::{Reason, Verdict},

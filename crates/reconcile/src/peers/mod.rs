@@ -18,7 +18,7 @@ use std::{
 };
 
 use flannel_backend_api::PeerWay;
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_host::{family::Family, packing::Packing};
 use flannel_store::Peer;
 use ipnet::IpNet;

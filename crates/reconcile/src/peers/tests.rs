@@ -55,7 +55,7 @@ struct World {
     leases: LeaseSet,
     peers: Peers,
     entries: Entries,
-    vteps: BTreeMap<flannel_common::addr::Addr, u32>,
+    vteps: BTreeMap<flannel_common::packet::addr::Addr, u32>,
     now: i64,
 }
 

@@ -12,7 +12,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_host::{
     excerpt::{excerpt, message_excerpt},
     wireguard_key::PublicKey,

@@ -3,7 +3,7 @@
 //! Flannel reads an absent `Backend` as `udp`, although its documentation says vxlan. An absent one
 //! is therefore refused: the operator says which of the two it is.
 
-use flannel_common::mode::Mode;
+use flannel_common::abi::mode::Mode;
 
 use super::{
     access_keys::{self, ACCESS_KEYS, AccessKeys},

@@ -28,7 +28,7 @@ mod wireguard;
 #[cfg(test)]
 mod tests;
 
-use flannel_common::mode::Mode;
+use flannel_common::abi::mode::Mode;
 use flannel_host::family::Family;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 

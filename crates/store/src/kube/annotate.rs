@@ -102,7 +102,10 @@ pub(super) fn hints(own: &Annotations<'_>) -> Hints {
     }
 }
 
-fn stored_mac(own: &Annotations<'_>, suffix: &'static str) -> Option<flannel_common::addr::Mac> {
+fn stored_mac(
+    own: &Annotations<'_>,
+    suffix: &'static str,
+) -> Option<flannel_common::packet::addr::Mac> {
     own.get(BACKEND_TYPE)
         .and_then(BackendKind::of_lease)
         .filter(|kind| kind.properties().end == EndKind::Vtep)?;
@@ -115,7 +118,7 @@ fn stored_mac(own: &Annotations<'_>, suffix: &'static str) -> Option<flannel_com
 
 #[cfg(test)]
 mod tests {
-    use flannel_common::addr::Mac;
+    use flannel_common::packet::addr::Mac;
 
     use super::*;
     use crate::kube::{prefix::AnnotationPrefix, record::NodeRecord};

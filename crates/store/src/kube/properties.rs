@@ -1,7 +1,7 @@
 //! Nodes of any content: no panic, no Node harms another, and what we write settles what was to be
 //! written.
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use kube::core::WatchEvent;
 use proptest::prelude::*;
 use serde_json::{Value, json};

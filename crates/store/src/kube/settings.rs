@@ -1,6 +1,6 @@
 //! Settings of this node from the annotations of its Node. Pure.
 
-use flannel_common::guard::GuardMode;
+use flannel_common::abi::guard::GuardMode;
 use flannel_host::excerpt::excerpt;
 
 use super::{
@@ -89,7 +89,7 @@ fn guard_mode(text: &str) -> Option<GuardMode> {
 
 #[cfg(test)]
 mod tests {
-    use flannel_common::{guard::Checks, mode::Mode};
+    use flannel_common::abi::{guard::Checks, mode::Mode};
 
     use super::*;
     use crate::kube::{prefix::AnnotationPrefix, record::NodeRecord};

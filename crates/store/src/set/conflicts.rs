@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, ops::Bound, sync::Arc};
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_host::{family::Family, wireguard_key::PublicKey};
 use ipnet::IpNet;
 
@@ -124,7 +124,7 @@ fn before_all() -> Arc<str> {
 
 #[cfg(test)]
 mod tests {
-    use flannel_common::addr::Mac;
+    use flannel_common::packet::addr::Mac;
 
     use super::*;
 

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_host::{family::Family, wireguard_key::PublicKey};
 
 use super::{RejectReason, end_id::EndId, lease_family::LeaseFamily};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_host::wireguard_key::PublicKey;
 
 /// By what an end is known: two nodes cannot have the same.

@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr};
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_host::{excerpt::excerpt, family::Family};
 use ipnet::IpNet;
 

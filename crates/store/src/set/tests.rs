@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use ipnet::IpNet;
 use proptest::prelude::*;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_store::{
     AcquireError, LeaseAttrs, LeaseKey, LeaseRequest, LostCause, RawJson, StoreEvent,
     SubnetManager as _, VxlanData, config::BackendConfig, etcd::EtcdError,

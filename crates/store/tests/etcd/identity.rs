@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_store::{LeaseAttrs, LeaseRequest, NodeMemory, SubnetManager as _, etcd::EtcdManager};
 
 use crate::support::{Cluster, attrs, follow, key, request, until_in_sync};

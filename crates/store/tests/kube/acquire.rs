@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_store::{
     AcquireError, Hints, LeaseAttrs, LeaseRequest, SubnetManager as _,
     kube::{KubeError, KubeManager, KubeOptions, NodeIdentity},

@@ -1,6 +1,6 @@
 //! Tests of IPv6 only, of both families, and of backends without a tunnel.
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_store::{
     Hints, LeaseAttrs, LeaseRequest, LeaseSet, OwnLease, Precedence, StoreEvent,
     SubnetManager as _, config::NetworkConfig, wait_for_hints,

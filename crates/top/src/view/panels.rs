@@ -1,6 +1,6 @@
 //! The content of each panel.
 
-use flannel_common::program::Program;
+use flannel_common::abi::program::Program;
 use flannel_flows::history::{RateHistory, TrafficHistory};
 use ratatui::{
     layout::Constraint::{Fill, Length},

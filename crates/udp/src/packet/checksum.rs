@@ -4,7 +4,7 @@
 
 use std::net::Ipv4Addr;
 
-use flannel_common::checksum::fold;
+use flannel_common::packet::checksum::fold;
 
 /// Returns the sum of the words of `bytes`; an odd last byte is padded with zero.
 pub(crate) fn sum(bytes: &[u8]) -> u64 {

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use flannel_common::checksum::updated;
+use flannel_common::packet::checksum::updated;
 
 use super::checksum;
 

@@ -13,7 +13,7 @@ use super::{
     ipv4::{self, DONT_FRAGMENT, FRAGMENT, Header, MIN_HEADER, TCP, TOTAL_LENGTH, set_word},
     vnet::{self, VnetHeader},
 };
-use flannel_common::checksum::fold;
+use flannel_common::packet::checksum::fold;
 
 const SEQUENCE: usize = MIN_HEADER + 4;
 const ACKNOWLEDGMENT: usize = MIN_HEADER + 8;

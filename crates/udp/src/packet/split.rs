@@ -121,7 +121,7 @@ fn finish(segment: &mut [u8], header: &Header, id: u16) {
 #[cfg(test)]
 mod tests {
     use etherparse::{Ipv4HeaderSlice, PacketBuilder, TcpHeaderSlice};
-    use flannel_common::checksum::fold;
+    use flannel_common::packet::checksum::fold;
     use proptest::prelude::*;
 
     use super::*;

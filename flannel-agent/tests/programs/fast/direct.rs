@@ -2,15 +2,17 @@
 //! them, `to_underlay` sees both ends of what closes.
 
 use flannel_common::{
-    entry_state::EntryState,
-    fast::FastConfig,
+    abi::{
+        entry_state::EntryState,
+        fast::FastConfig,
+        guard::{Checks, GuardMode},
+        node::NodeConfig,
+        peer::PeerEntry,
+        program::Program::{FromPod, FromUnderlay, ToUnderlay},
+        reason::Reason,
+    },
     flow::{Egress, FlowAction},
-    guard::{Checks, GuardMode},
-    inner::FrameAddresses,
-    node::NodeConfig,
-    peer::PeerEntry,
-    program::Program::{FromPod, FromUnderlay, ToUnderlay},
-    reason::Reason,
+    packet::inner::FrameAddresses,
 };
 use flannel_datapath::kernel::clock;
 
@@ -46,7 +48,7 @@ fn untunnelled(bench: &mut Bench) {
 /// The packet on its way back, on our link.
 fn from_peer(packet: Packet) -> Packet {
     Packet {
-        to: flannel_common::addr::Mac([0; 6]),
+        to: flannel_common::packet::addr::Mac([0; 6]),
         from: PEER_MAC,
         ..packet.reversed()
     }
@@ -54,7 +56,7 @@ fn from_peer(packet: Packet) -> Packet {
 
 fn replayed(
     bench: &mut Bench,
-    program: flannel_common::program::Program,
+    program: flannel_common::abi::program::Program,
     packet: &Packet,
 ) -> Vec<u8> {
     let outcome = bench.run(program, &packet.bytes());
@@ -250,7 +252,7 @@ both! {
         beside(bench, A::NET);
         let packet = from_peer(tcp(A::NET));
         teach::<A>(bench, &packet, &packet, Egress::POD);
-        bench.maps.mode.set(flannel_common::mode::Mode::Encap, None).expect("MODE");
+        bench.maps.mode.set(flannel_common::abi::mode::Mode::Encap, None).expect("MODE");
         passes(bench, FromUnderlay, &packet.bytes(), &[Reason::NotTunnel]);
         passes(bench, ToUnderlay, &packet.reversed().bytes(), &[Reason::NotTunnel]);
     }

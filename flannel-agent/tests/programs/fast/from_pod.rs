@@ -3,20 +3,23 @@
 use std::net::IpAddr;
 
 use flannel_common::{
-    entry_state::EntryState,
-    expiry::Expiry,
-    fast::{FastConfig, PodEntry},
+    abi::{
+        entry_state::EntryState,
+        fast::{FastConfig, PodEntry},
+        mode::Mode,
+        node::REPLAY_LIMIT_NS,
+        peer::PeerEntry,
+        program::Program::{FromPod, ToTunnel},
+        reason::Reason,
+        tick::tick,
+    },
     flow::{Egress, Flow, FlowAction},
-    flow_key::FlowKey,
-    ip::{IpHeader, Ipv4Header, Ipv6Header, Varying},
-    mode::Mode,
-    node::REPLAY_LIMIT_NS,
-    outer::OuterHeaders,
+    flow::{expiry::Expiry, flow_key::FlowKey},
     packet::{PROTO_TCP, source_port},
-    peer::PeerEntry,
-    program::Program::{FromPod, ToTunnel},
-    reason::Reason,
-    tick::tick,
+    packet::{
+        ip::{IpHeader, Ipv4Header, Ipv6Header, Varying},
+        outer::OuterHeaders,
+    },
 };
 use flannel_datapath::kernel::clock;
 

@@ -1,6 +1,9 @@
 //! `from_tunnel`: notes packets, and takes none.
 
-use flannel_common::{flow::Egress, mode::Mode, program::Program::FromTunnel, reason::Reason};
+use flannel_common::{
+    abi::{mode::Mode, program::Program::FromTunnel, reason::Reason},
+    flow::Egress,
+};
 
 use super::{
     UNKNOWN, both, is_ended,

@@ -1,11 +1,9 @@
 //! `from_underlay` in mode `fast`: what it puts into a pod.
 
 use flannel_common::{
+    abi::{node::REPLAY_LIMIT_NS, program::Program::FromUnderlay, reason::Reason},
     flow::{Egress, FlowAction},
-    node::REPLAY_LIMIT_NS,
     packet::{decapsulated_tos, ipv4_checksum},
-    program::Program::FromUnderlay,
-    reason::Reason,
 };
 use flannel_datapath::kernel::clock;
 

@@ -6,14 +6,14 @@ use aya::{
     maps::{Array, Map, MapData},
 };
 use flannel_common::{
-    expiry::Expiry,
-    fast::{FastConfig, PodEntry},
+    abi::{
+        fast::{FastConfig, PodEntry},
+        maps::{PROBATION, PROBATION6},
+        program::Program::{FromPod, FromTunnel},
+        reason::Reason,
+    },
     flow::{Egress, Flow},
-    flow_key::FlowKey,
-    maps::{PROBATION, PROBATION6},
-    probation::ProbationSlot,
-    program::Program::{FromPod, FromTunnel},
-    reason::Reason,
+    flow::{expiry::Expiry, flow_key::FlowKey, probation::ProbationSlot},
 };
 
 use super::{

@@ -2,14 +2,16 @@
 //! its peers, `to_l3_tunnel` sees both ends of what closes.
 
 use flannel_common::{
-    addr::Mac,
-    entry_state::EntryState,
-    fast::FastConfig,
+    abi::{
+        entry_state::EntryState,
+        fast::FastConfig,
+        mode::Mode,
+        peer::PeerEntry,
+        program::Program::{FromL3Tunnel, FromPod, ToL3Tunnel},
+        reason::Reason,
+    },
     flow::{Egress, FlowAction},
-    mode::Mode,
-    peer::PeerEntry,
-    program::Program::{FromL3Tunnel, FromPod, ToL3Tunnel},
-    reason::Reason,
+    packet::addr::Mac,
 };
 
 use super::{

@@ -20,17 +20,20 @@ use std::net::IpAddr;
 
 use aya::Pod;
 use flannel_common::{
-    addr::Mac,
-    expiry::Expiry,
-    fast::{FastConfig, PodEntry},
+    abi::{
+        fast::{FastConfig, PodEntry},
+        maps::{FLOWS, FLOWS6},
+        mode::Mode,
+        program::Program,
+        reason::Reason,
+        tick::{Tick, tick, ticks},
+    },
     flow::{Egress, Flow, FlowAction},
-    flow_key::{Address, FlowKey},
-    inner::FrameAddresses,
-    maps::{FLOWS, FLOWS6},
-    mode::Mode,
-    program::Program,
-    reason::Reason,
-    tick::{Tick, tick, ticks},
+    flow::{
+        expiry::Expiry,
+        flow_key::{Address, FlowKey},
+    },
+    packet::{addr::Mac, inner::FrameAddresses},
 };
 use flannel_datapath::{
     Maps,
@@ -104,7 +107,7 @@ macro_rules! both {
             fn test<$words>($bench: &mut crate::bench::Bench)
             where
                 $words: super::Words,
-                flannel_common::flow_key::FlowKey<$words>: aya::Pod,
+                flannel_common::flow::flow_key::FlowKey<$words>: aya::Pod,
                 flannel_common::flow::Flow<$words>: aya::Pod,
             $action
             super::on_fast_bench(test::<[u32; 1]>);

@@ -1,10 +1,12 @@
 //! Monitor events of replayed packets: they hold the packet as it was sent.
 
 use flannel_common::{
+    abi::{
+        monitor::SNAPLEN_MAX,
+        program::Program::{FromPod, FromUnderlay},
+        reason::Reason,
+    },
     flow::Egress,
-    monitor::SNAPLEN_MAX,
-    program::Program::{FromPod, FromUnderlay},
-    reason::Reason,
 };
 
 use super::{

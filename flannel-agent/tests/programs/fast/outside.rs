@@ -2,11 +2,13 @@
 //! is of known flows, `from_pod` sends to them where the FIB leads.
 
 use flannel_common::{
-    fast::FastConfig,
+    abi::{
+        fast::FastConfig,
+        program::Program::{FromPod, FromUnderlay, ToUnderlay},
+        reason::Reason,
+    },
     flow::{Egress, FlowAction},
-    inner::FrameAddresses,
-    program::Program::{FromPod, FromUnderlay, ToUnderlay},
-    reason::Reason,
+    packet::inner::FrameAddresses,
 };
 
 use super::{
@@ -42,7 +44,7 @@ fn outward<A: Words>(packet: Packet) -> Packet {
 /// The packet of that host, on our link.
 fn inward<A: Words>(packet: Packet) -> Packet {
     Packet {
-        to: flannel_common::addr::Mac([0; 6]),
+        to: flannel_common::packet::addr::Mac([0; 6]),
         from: PEER_MAC,
         ..outward::<A>(packet).reversed()
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use etherparse::{TcpHeader, checksum::Sum16BitWords};
 use flannel_common::{
-    addr::{Addr, Mac},
+    packet::addr::{Addr, Mac},
     packet::{PROTO_TCP, PROTO_UDP},
 };
 

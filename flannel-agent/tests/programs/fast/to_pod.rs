@@ -1,6 +1,9 @@
 //! `to_pod`: takes nothing, and ends the way back of what closes.
 
-use flannel_common::{flow::Egress, program::Program::ToPod, reason::Reason};
+use flannel_common::{
+    abi::{program::Program::ToPod, reason::Reason},
+    flow::Egress,
+};
 
 use super::{
     both, is_ended,

@@ -2,19 +2,23 @@
 //! whatever becomes of it.
 
 use flannel_common::{
-    addr::{Addr, Mac},
-    entry_state::EntryState,
-    flow::{Egress, FlowAction},
-    inner::FrameAddresses,
-    mode::Mode,
-    peer::PeerEntry,
-    program::Program::{
-        self, FromL3Tunnel, FromPod, FromUnderlay, ToL3Tunnel, ToTunnel, ToUnderlay,
+    abi::{
+        entry_state::EntryState,
+        mode::Mode,
+        peer::PeerEntry,
+        program::Program::{
+            self, FromL3Tunnel, FromPod, FromUnderlay, ToL3Tunnel, ToTunnel, ToUnderlay,
+        },
+        reason::Reason,
+        stats::Counter,
+        tick::tick,
+        traffic::{PeerTraffic, SHARED},
     },
-    reason::Reason,
-    stats::Counter,
-    tick::tick,
-    traffic::{PeerTraffic, SHARED},
+    flow::{Egress, FlowAction},
+    packet::{
+        addr::{Addr, Mac},
+        inner::FrameAddresses,
+    },
 };
 use flannel_datapath::{kernel::clock, maps::traffic::TrafficMap};
 use flannel_host::family::Family;

@@ -34,13 +34,15 @@ use std::{
 
 use aya::Pod;
 use flannel_common::{
-    flow::Flow,
-    flow_key::FlowKey,
-    program::Program::{
-        self, FromL3Tunnel, FromPod, FromTunnel, FromUnderlay, ToL3Tunnel, ToPod, ToTunnel,
-        ToUnderlay,
+    abi::{
+        program::Program::{
+            self, FromL3Tunnel, FromPod, FromTunnel, FromUnderlay, ToL3Tunnel, ToPod, ToTunnel,
+            ToUnderlay,
+        },
+        reason::Reason::{self, *},
     },
-    reason::Reason::{self, *},
+    flow::Flow,
+    flow::flow_key::FlowKey,
 };
 
 use self::{

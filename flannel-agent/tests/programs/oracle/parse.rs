@@ -1,6 +1,6 @@
 //! Packets as the documentation speaks of them, read byte by byte.
 
-use flannel_common::reason::Reason;
+use flannel_common::abi::reason::Reason;
 
 use super::{
     sums::checksum,

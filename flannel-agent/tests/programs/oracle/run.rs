@@ -10,11 +10,13 @@ use aya::{
     programs::{SchedClassifier, TestRun as _, TestRunOptions},
 };
 use flannel_common::{
+    abi::{
+        program::Program,
+        reason::{Reason, Verdict},
+        stats::Counter,
+    },
     flow::Flow,
-    flow_key::FlowKey,
-    program::Program,
-    reason::{Reason, Verdict},
-    stats::Counter,
+    flow::flow_key::FlowKey,
 };
 use flannel_datapath::kernel::clock;
 

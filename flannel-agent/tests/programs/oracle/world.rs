@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use flannel_common::{guard::GuardMode, mode::Mode, reason::Reason};
+use flannel_common::abi::{guard::GuardMode, mode::Mode, reason::Reason};
 
 use crate::packets::{Net, V4, V6};
 

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, fs, net::IpAddr, path::PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use aya::sys::{Stats, enable_stats};
 use clap::Args;
-use flannel_common::program::Program;
+use flannel_common::abi::program::Program;
 
 use self::cost::{Cost, table};
 use super::{

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use aya::programs::{LinkOrder, SchedClassifier, links::FdLink, tc::TcAttachOptions};
-use flannel_common::{program::Program, reason::Reason};
+use flannel_common::abi::{program::Program, reason::Reason};
 use flannel_tests::{
     Agent, Pair,
     cluster::topology::Stack,

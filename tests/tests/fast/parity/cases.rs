@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::Result;
-use flannel_common::reason::Reason;
+use flannel_common::abi::reason::Reason;
 use flannel_tests::{
     Pair,
     fast::Family,

@@ -5,7 +5,7 @@
 use std::{net::UdpSocket, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_common::{program::Program, reason::Reason};
+use flannel_common::abi::{program::Program, reason::Reason};
 use flannel_tests::{
     Pair,
     cluster::topology::Stack,

@@ -1,7 +1,7 @@
 //! Modes, generations and agents change under load.
 
 use anyhow::{Result, ensure};
-use flannel_common::{program::Program, reason::Reason};
+use flannel_common::abi::{program::Program, reason::Reason};
 use flannel_tests::{
     Pair,
     cluster::topology::Stack,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_tests::{
     Agent, Host, Pod, TwoNodes,
     cluster::VXLAN,

@@ -7,7 +7,10 @@ use std::{
 
 use flannel_backend_api::{CarryingDevice, MissingPart};
 use flannel_backends::policy_keys;
-use flannel_common::{addr::Mac, entry_state::EntryState, node::NodeConfig};
+use flannel_common::{
+    abi::{entry_state::EntryState, node::NodeConfig},
+    packet::addr::Mac,
+};
 use flannel_datapath::maps::{
     ecmp_paths::{PinnedEcmpPaths, ethertype},
     peers::{PinnedPeer, family_config, subnet_index},

@@ -1,4 +1,4 @@
-use flannel_common::{
+use flannel_common::abi::{
     ecmp::{EcmpPath, EcmpPathKey},
     node::FamilyConfig,
     peer::PeerEntry,

@@ -135,7 +135,7 @@ fn value(n: u8, mac: u8) -> String {
 
 /// A record of the machine with the interface that it has.
 fn recorded(name: &str, etcd_lease: i64, value: String) -> Recorded {
-    let interface = Some(flannel_common::addr::Mac([2; 6]));
+    let interface = Some(flannel_common::packet::addr::Mac([2; 6]));
     let memory = NodeMemory {
         file: "lease".into(),
         interface,

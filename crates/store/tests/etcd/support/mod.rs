@@ -11,7 +11,7 @@ mod server;
 use std::time::Duration;
 
 use etcd_client::{Client, CompactionOptions, GetOptions, KeyValue, PutOptions};
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_store::{
     LeaseAttrs, LeaseKey, LeaseRequest, LostCause, OwnLease, StoreEvent, VxlanData,
     config::NetworkConfig,

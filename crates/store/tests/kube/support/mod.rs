@@ -13,7 +13,7 @@ mod real;
 
 use std::{fs, sync::Arc, time::Duration};
 
-use flannel_common::addr::Mac;
+use flannel_common::packet::addr::Mac;
 use flannel_store::{
     LeaseAttrs, LeaseRequest, NodeSetting, StoreEvent, SubnetManager as _, VxlanData,
     config::NetworkConfig,

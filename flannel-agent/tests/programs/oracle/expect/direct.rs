@@ -1,6 +1,6 @@
 //! Mode `fast` on the external interface, with peers that are reached without a tunnel.
 
-use flannel_common::{mode::Mode, reason::Reason};
+use flannel_common::abi::{mode::Mode, reason::Reason};
 
 use super::{Expected, Packet, flows, rewrite};
 use crate::{

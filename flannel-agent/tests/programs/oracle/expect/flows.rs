@@ -1,7 +1,7 @@
 //! Mode `fast` at the pods' veths and behind the tunnel device: what is noted, what is sent on,
 //! what ends.
 
-use flannel_common::reason::Reason;
+use flannel_common::abi::reason::Reason;
 
 use super::{
     Effect, Expected, Packet, rewrite,

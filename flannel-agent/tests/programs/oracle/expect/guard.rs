@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use flannel_common::{
+use flannel_common::abi::{
     guard::GuardMode,
     reason::{Reason, Verdict},
 };

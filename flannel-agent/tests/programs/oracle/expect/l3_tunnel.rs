@@ -1,7 +1,7 @@
 //! Mode `fast` on a tunnel device without Ethernet: as on the external interface with peers that
 //! are reached without a tunnel.
 
-use flannel_common::reason::Reason;
+use flannel_common::abi::reason::Reason;
 
 use super::{Expected, Packet, direct};
 use crate::oracle::parse::ETHERNET;

@@ -13,7 +13,7 @@ pub(super) use self::tunnel::fill;
 
 use std::net::IpAddr;
 
-use flannel_common::{mode::Mode, program::Program, reason::Reason};
+use flannel_common::abi::{mode::Mode, program::Program, reason::Reason};
 
 use super::{
     generate::is_without_link,

@@ -1,6 +1,6 @@
 //! The way into the tunnel: `to_tunnel`, and the outer headers.
 
-use flannel_common::{mode::Mode, reason::Reason};
+use flannel_common::abi::{mode::Mode, reason::Reason};
 
 use super::{Expected, Packet, Sent, flows, rewrite};
 use crate::{

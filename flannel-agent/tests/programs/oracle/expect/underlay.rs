@@ -1,7 +1,7 @@
 //! The external interface: which packets are tunnel packets, which of them go straight into their
 //! pod, and what the kernel's own tunnel packets show of the path.
 
-use flannel_common::{mode::Mode, reason::Reason};
+use flannel_common::abi::{mode::Mode, reason::Reason};
 
 use super::{Effect, Expected, Packet, direct, flows, guard, rewrite, tunnel};
 use crate::{

@@ -5,7 +5,7 @@ mod mutate;
 mod node;
 mod too_big;
 
-use flannel_common::{addr::Mac, program::Program};
+use flannel_common::{abi::program::Program, packet::addr::Mac};
 
 use super::{
     parse::{ETHERNET, Layout},

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use flannel_common::{guard::GuardMode, mode::Mode};
+use flannel_common::abi::{guard::GuardMode, mode::Mode};
 
 use crate::{
     oracle::{

@@ -12,17 +12,17 @@ use aya::{
     maps::{Array, HashMap, Map, MapData},
 };
 use flannel_common::{
-    addr::{Addr, Mac},
-    expiry::Expiry,
-    fast::{Bucket, FastConfig, PodEntry},
+    abi::{
+        fast::{Bucket, FastConfig, PodEntry},
+        guard::{Checks, DeviceKey, Violation},
+        maps::{FLOWS, FLOWS6, LEARN_BUCKETS, PEERS, PEERS6, PROBATION, PROBATION6, VIOLATIONS},
+        node::{HEARTBEAT_LIMIT_NS, NodeConfig, REPLAY_LIMIT_NS},
+        peer::{PATH_PROBE_NS, PathProbe, PeerEntry, VtepEntry},
+        tick::{Tick, tick, ticks},
+    },
     flow::Flow,
-    flow_key::FlowKey,
-    guard::{Checks, DeviceKey, Violation},
-    maps::{FLOWS, FLOWS6, LEARN_BUCKETS, PEERS, PEERS6, PROBATION, PROBATION6, VIOLATIONS},
-    node::{HEARTBEAT_LIMIT_NS, NodeConfig, REPLAY_LIMIT_NS},
-    peer::{PATH_PROBE_NS, PathProbe, PeerEntry, VtepEntry},
-    probation::ProbationSlot,
-    tick::{Tick, tick, ticks},
+    flow::{expiry::Expiry, flow_key::FlowKey, probation::ProbationSlot},
+    packet::addr::{Addr, Mac},
 };
 use flannel_datapath::{PinRoot, kernel::clock, maps::flow_hints::FlowHints};
 

@@ -1,14 +1,14 @@
 //! The oracle's notions as values of the maps.
 
 use flannel_common::{
-    addr::Mac,
-    entry_state::EntryState,
-    expiry::Expiry,
+    abi::{
+        entry_state::EntryState,
+        peer::{PathProbe, PeerEntry},
+        tick::tick,
+    },
     flow::{Egress, Flow, FlowAction},
-    flow_key::FlowKey,
-    inner::FrameAddresses,
-    peer::{PathProbe, PeerEntry},
-    tick::tick,
+    flow::{expiry::Expiry, flow_key::FlowKey},
+    packet::{addr::Mac, inner::FrameAddresses},
 };
 use flannel_datapath::kernel::clock;
 
