@@ -9,14 +9,12 @@
 //! depend on the number of flows. Each peer costs two reads of maps, as long as peers have series
 //! ([`TrafficSeries`]).
 
+mod backends;
 pub mod catalogue;
-mod cloud;
 mod counts;
 mod datapath;
 mod echo;
-mod extension;
 mod flows;
-mod ipsec;
 pub mod listener_state;
 mod node;
 mod page;
@@ -28,8 +26,6 @@ pub mod shared;
 #[cfg(test)]
 mod tests;
 mod traffic;
-mod udp;
-mod wireguard;
 
 use std::{
     sync::Arc,
@@ -132,20 +128,10 @@ impl Sources {
     fn text(&self, links: Option<&AllLinkCounters>) -> Option<Vec<u8>> {
         let mut page = Page::default();
         node::write(&mut page, &self.readiness, &self.shared.peers, &self.counts);
-        let (echoes, wireguard_peers) =
-            (self.shared.echoes.counts(), self.shared.wireguard.states());
         let status = self.shared.complete(&self.readiness.status());
         problems::write(&mut page, &status, self.shared.peer_problems());
-        echo::write(&mut page, echoes, &self.counts);
-        wireguard::write(&mut page, &wireguard_peers);
-        extension::write(&mut page, self.shared.extension.status().as_ref());
-        cloud::write(&mut page, self.shared.cloud.status().as_ref());
-        ipsec::write(
-            &mut page,
-            self.shared.ipsec.status().as_ref(),
-            &self.shared.ipsec.states(),
-        );
-        udp::write(&mut page, self.shared.udp.status().as_ref());
+        echo::write(&mut page, self.shared.echoes.counts(), &self.counts);
+        backends::write(&mut page, &self.shared);
         datapath::write(&mut page, &self.pins);
         let peers = self.shared.peers.list(|way| way.peer.subnet);
         traffic::write(&mut page, &self.pins, &peers, self.series.peers, links);

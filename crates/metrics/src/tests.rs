@@ -207,7 +207,7 @@ fn write_echoes(page: &mut Page, counts: &Counts) {
 }
 
 fn write_backends(page: &mut Page) {
-    wireguard::write(page, &BTreeMap::from([(PeerState::Unanswered, 2)]));
+    backends::wireguard::write(page, &BTreeMap::from([(PeerState::Unanswered, 2)]));
     let requests = RequestCounts {
         done: 9,
         throttled: 2,
@@ -223,26 +223,26 @@ fn write_backends(page: &mut Page) {
         changes,
         ..CloudStatus::default()
     };
-    cloud::write(page, Some(&cloud));
+    backends::cloud::write(page, Some(&cloud));
     let extension = ExtensionStatus {
         added: 3,
         failing: 1,
         ..ExtensionStatus::default()
     };
-    extension::write(page, Some(&extension));
+    backends::extension::write(page, Some(&extension));
     let states = BTreeMap::from([(IpsecPeerState::Established, 2)]);
     let ipsec = IpsecStatus {
         pid: Some(8),
         starts: 1,
         ..IpsecStatus::default()
     };
-    ipsec::write(page, Some(&ipsec), &states);
+    backends::ipsec::write(page, Some(&ipsec), &states);
     let udp = UdpStatus {
         pid: Some(7),
         starts: 1,
         ..UdpStatus::default()
     };
-    udp::write(page, Some(&udp));
+    backends::udp::write(page, Some(&udp));
 }
 
 fn write_flows(page: &mut Page) {

@@ -16,9 +16,9 @@ use rtnetlink::AddressMessageBuilder;
 
 use super::{
     Link, Netlink,
-    device_name::DeviceName,
     error::{NetlinkError, Verb},
 };
+use crate::links::device_name::DeviceName;
 
 /// The identity of an address: the link, and the address with its prefix length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

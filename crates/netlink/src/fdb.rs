@@ -17,11 +17,11 @@ use netlink_packet_route::{
 
 use super::{
     Netlink,
-    device_name::DeviceName,
     error::{NetlinkError, Verb},
     family::addr_from_bytes,
     neighbour::{is_permanent, link_layer_address},
 };
+use crate::links::device_name::DeviceName;
 
 /// The identity of an FDB entry: vxlan device and Ethernet address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

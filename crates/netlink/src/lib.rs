@@ -13,16 +13,13 @@
 mod address;
 pub mod attribute;
 pub mod datagram;
-mod device_name;
 mod error;
 mod esp;
-mod ethtool;
 mod events;
 mod family;
 mod fdb;
 mod generic;
-mod ipip;
-mod link;
+mod links;
 mod lookup;
 mod neighbour;
 mod nexthop;
@@ -32,8 +29,6 @@ mod rule;
 pub mod socket;
 mod transport;
 mod tunnel_policy;
-mod veth;
-mod vxlan;
 mod wireguard;
 mod xfrm;
 
@@ -46,22 +41,24 @@ use nix::errno::Errno;
 
 pub use self::{
     address::{Address, AddressFlags, AddressKey, AddressScope},
-    device_name::{DeviceName, device_name},
     error::{Fault, NetlinkError, Verb},
     esp::TunnelAssociation,
-    ethtool::{DeviceFeatures, EthtoolNetlink},
     events::{KernelEvent, KernelEvents, NftablesChanges},
     fdb::FdbKey,
-    ipip::{IpipInfo, IpipSpec},
-    link::{Link, LinkCounters, OffloadLimits},
+    links::{
+        device_name::{DeviceName, device_name},
+        ethtool::{DeviceFeatures, EthtoolNetlink},
+        ipip::{IpipInfo, IpipSpec},
+        link::{Link, LinkCounters, OffloadLimits},
+        veth::VethSpec,
+        vxlan::{VxlanInfo, VxlanSpec},
+    },
     lookup::{MatchedRoute, RouteAnswer, RouteQuery},
     neighbour::{Neighbour, NeighbourKey},
     nexthop::{Nexthop, NexthopId},
     route::{MAIN_TABLE, Route, RouteHop, RouteKey, RouteScope, RouteType, protocol},
     rule::{Dependence, Rule, RuleAction, RuleSelector, tunnel_depends_on},
     tunnel_policy::{PolicyDirection, TunnelPolicy, TunnelPolicyKey},
-    veth::VethSpec,
-    vxlan::{VxlanInfo, VxlanSpec},
     wireguard::{WireguardDevice, WireguardNetlink, WireguardPeer, WireguardPeerState},
     xfrm::{PortMask, TunnelFlow, XfrmAction, XfrmPolicy, XfrmSelector},
 };

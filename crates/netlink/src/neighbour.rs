@@ -16,11 +16,10 @@ use nix::errno::Errno;
 
 use super::{
     Netlink,
-    device_name::DeviceName,
     error::{NetlinkError, Verb},
-    link::mac_from_bytes,
 };
 use crate::family::{from_kernel, to_kernel};
+use crate::links::{device_name::DeviceName, link::mac_from_bytes};
 
 /// The identity of a neighbour: link and IP address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

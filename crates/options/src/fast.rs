@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 use clap::{ArgAction, Args};
 use flannel_fast::{FastOptions, FastScope};
 
-use super::{OneOf, check::Checks, prefixes};
+use super::{OneOf, check::Checks};
+use crate::values::prefixes;
 
 /// Below, the kernel's per-CPU shares of the table are most of it; above, it takes 200 MB of memory
 /// for each family.

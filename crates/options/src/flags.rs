@@ -13,8 +13,9 @@ use clap::{
 };
 use flannel_traffic::MasqueradeFamilies;
 
-use super::{
-    RunFlags, families,
+use super::RunFlags;
+use crate::values::{
+    families,
     go_values::{parse_bool, parse_int},
 };
 

@@ -9,20 +9,17 @@ mod cloud;
 mod datapath;
 mod echo;
 mod etcd;
-pub mod families;
 mod fast;
 pub mod flags;
 mod flows;
 pub mod go_style;
-mod go_values;
 mod iface;
 mod kube;
 mod listeners;
 mod log;
-mod one_of;
 mod paths;
-mod prefixes;
 mod traffic;
+pub mod values;
 mod warning;
 
 use std::time::Duration;
@@ -41,10 +38,10 @@ pub use self::{
     flows::FlowOptions,
     listeners::{Listeners, TrafficSeries},
     log::LogOptions,
-    one_of::OneOf,
     paths::Paths,
     warning::OptionWarning,
 };
+pub use crate::values::one_of::OneOf;
 
 /// The flags of `run` as clap reads them, with defaults filled in, before anything is checked.
 /// [`RunOptions::new`] checks and converts them.

@@ -6,7 +6,8 @@ use clap::{ArgAction, Args};
 use flannel_traffic::{MasqueradeFamilies, TrafficOptions};
 use ipnet::IpNet;
 
-use super::{check::Checks, families, prefixes, warning::OptionWarning};
+use super::{check::Checks, warning::OptionWarning};
+use crate::values::{families, prefixes};
 
 /// The form of a value of `--ip-masq-exclude`.
 const EXEMPT: &str = "an IP address, or a prefix such as 10.0.0.0/8";

@@ -13,7 +13,6 @@
 mod bpf;
 mod cluster;
 mod connected;
-pub mod device;
 mod entries;
 mod events;
 mod expiring;
@@ -27,10 +26,8 @@ mod peer_maps;
 mod peers;
 mod plane;
 mod plane_setup;
-pub mod rivals;
 mod state;
-mod tunnel_turns;
-mod tunnels;
+pub mod tunnel;
 mod turns;
 pub mod unreachable;
 mod uplinks;
@@ -64,7 +61,7 @@ use peer_maps::PeerMaps;
 pub use peers::SharedPeers;
 use plane::Plane;
 pub use plane_setup::PlaneSetup;
-use tunnels::Tunnels;
+use tunnel::Tunnels;
 
 /// Desired and actual state.
 pub struct Reconciler {

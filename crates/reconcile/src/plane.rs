@@ -26,14 +26,14 @@ use flannel_status::{Dirty, Repairs, UnreachableStatus};
 
 use super::{
     cluster::Cluster,
-    device,
     ownership::Ownership,
     peers::{Peers, SharedPeers},
     plane_setup::PlaneSetup,
     state::FamilyState,
-    tunnels::Tunnels,
+    tunnel::Tunnels,
     turns::Turns,
 };
+use crate::tunnel::device;
 
 /// Errors that keep a plane from its desired state.
 #[derive(Debug, thiserror::Error)]

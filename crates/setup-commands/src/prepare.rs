@@ -23,7 +23,7 @@ use flannel_host::{
     sysctl_record::{Repair, SharedRecord},
 };
 use flannel_host_sysctls::HostSysctls;
-use flannel_options::families;
+use flannel_options::values::families;
 use flannel_privileges as privileges;
 use flannel_traffic::MasqueradeFamilies;
 

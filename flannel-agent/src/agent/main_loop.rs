@@ -28,9 +28,9 @@ use crate::{
         components::Components,
         external,
         lost_subnets::{self, LostSubnet},
-        node_start,
         refusals::RefusalLog,
         services::ServiceView,
+        start::node::log_settings,
         store::Store,
     },
     memory,
@@ -269,7 +269,7 @@ impl Agent {
 
     /// Applies the settings of this node that can change while the agent runs.
     fn follow_settings(&mut self, settings: NodeSettings) {
-        node_start::log_settings(self.node.settings.node.change(settings));
+        log_settings(self.node.settings.node.change(settings));
         self.guard
             .ask(self.node.settings.node.guard(self.node.settings.guard));
         self.follow_mode();

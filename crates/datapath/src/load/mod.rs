@@ -1,7 +1,7 @@
 //! Brings the object into the kernel: adopts or replaces the pinned maps, loads the programs that
 //! the backend needs, pins them.
 //!
-//! Programs that the same build loaded before stay as they are ([`LoadRecord`]).
+//! Programs that the same build loaded before stay as they are (`record`).
 //!
 //! aya's loader adopts an existing pin of any shape. So every pin is opened and compared here
 //! first; one that differs is unlinked (programs that still run keep their own reference) and

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use flannel_netlink::Link;
-use flannel_reconcile::rivals::{SocketOwners, owners_of_sockets};
+use flannel_reconcile::tunnel::rivals::{SocketOwners, owners_of_sockets};
 
 use super::{code::HostCode, finding::Finding, network::is_flannels};
 

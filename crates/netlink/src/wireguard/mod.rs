@@ -19,9 +19,10 @@ use rtnetlink::LinkWireguard;
 pub use self::device::{WireguardDevice, WireguardPeer, WireguardPeerState};
 use super::{
     Netlink,
-    device_name::DeviceName,
     error::{NetlinkError, Verb},
-    generic, open,
+    generic,
+    links::device_name::DeviceName,
+    open,
     reply::Prune,
     socket,
     transport::{Dump, Transport},

@@ -10,9 +10,11 @@ use super::{
     keys::Keys,
     listing::{Stored, list},
     options::EtcdOptions,
-    publish::{delete_unchanged, remaining},
 };
-use crate::Lease;
+use crate::{
+    Lease,
+    etcd::lease::publish::{delete_unchanged, remaining},
+};
 
 /// A lease as etcd has it.
 #[derive(Clone, Debug)]

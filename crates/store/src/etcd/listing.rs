@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use etcd_client::{GetOptions, GetResponse, KeyValue};
 
-use super::{
-    client::EtcdClient, error::EtcdError, keys::Keys, position::Position, question::claimed_by,
-};
-use crate::{Entry, Lease};
+use super::{client::EtcdClient, error::EtcdError, keys::Keys, position::Position};
+use crate::{Entry, Lease, etcd::lease::question::claimed_by};
 
 /// The most entries of an answer.
 const PAGE: i64 = 1000;
@@ -25,7 +23,7 @@ pub(super) struct Stored {
     pub(super) entry: Arc<Entry>,
     /// The etcd lease the key hangs on; 0 for a reservation.
     pub(super) etcd_lease: i64,
-    /// The machine that asks the holder whether it lives; see [`super::claim`].
+    /// The machine that asks the holder whether it lives; see [`crate::etcd::lease::claim`].
     pub(super) claimed_by: Option<Box<str>>,
 }
 

@@ -6,13 +6,14 @@ use flannel_host::clock::BootTime;
 
 use super::{
     client::{EtcdClient, Liveness},
-    held::Held,
     keys::Keys,
     options::EtcdOptions,
-    question::Claim,
-    term::Term,
 };
-use crate::{NodeMemory, StoreCounts, memory::Recorded};
+use crate::{
+    NodeMemory, StoreCounts,
+    etcd::lease::{held::Held, question::Claim, term::Term},
+    memory::Recorded,
+};
 
 /// Leases in etcd.
 pub struct EtcdManager {

@@ -15,8 +15,8 @@ use super::{
     error::EtcdError,
     keys::{Keys, meeting},
     options::EtcdOptions,
-    publish::{create, grant, keep_alive},
 };
+use crate::etcd::lease::publish::{create, grant, keep_alive};
 
 /// The lifetime of the keys without their process.
 const TTL: Duration = Duration::from_secs(30);

@@ -7,15 +7,12 @@
 //! lease is asked of etcd only for our own key. Which lease is ours is for `choose` to say, and
 //! `claim` asks its holder where another machine may have what we go by.
 
-mod acquire;
 mod cause;
-mod choose;
-mod claim;
 mod client;
 mod directory;
 mod error;
-mod held;
 mod keys;
+mod lease;
 mod listing;
 mod manager;
 mod meeting;
@@ -23,12 +20,8 @@ mod options;
 mod position;
 #[cfg(test)]
 mod properties;
-mod publish;
-mod question;
-mod renewal;
 mod source;
 mod subnet_manager;
-mod term;
 mod tls;
 mod verify;
 

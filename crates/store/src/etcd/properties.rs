@@ -5,12 +5,10 @@ use std::{collections::BTreeSet, fmt::Debug};
 use ipnet::{Ipv4Net, Ipv6Net};
 use proptest::{collection::vec, prelude::*};
 
-use super::{
-    choose::{Choice, Identity, choose},
-    listing::Stored,
-};
+use super::listing::Stored;
 use crate::{
     config::{FamilyConfig, NetworkConfig, Prefix},
+    etcd::lease::choose::{Choice, Identity, choose},
     memory::Recorded,
     {Entry, LeaseAttrs, LeaseKey, LeaseRequest},
 };

@@ -17,11 +17,11 @@ use super::{
     listing::{Stored, list},
     manager::EtcdManager,
     position::Position,
-    renewal::Holder,
     verify,
 };
 use crate::{
     LeaseAttrs, LeaseRequest, StoreEvent,
+    etcd::lease::renewal::Holder,
     watcher::{EventSender, Gone, Listing, MessageStream, Recovery, Source, Verdict},
 };
 

@@ -11,7 +11,8 @@
 
 use etcd_client::{GetResponse, KeyValue};
 
-use super::{client::EtcdClient, error::EtcdError, held::Held, keys::Keys, position::Position};
+use super::{client::EtcdClient, error::EtcdError, keys::Keys, position::Position};
+use crate::etcd::lease::held::Held;
 
 /// Asks whether what we know up to `position` is this store's history.
 pub(super) async fn is_known(

@@ -8,8 +8,7 @@ use flannel_host::{
 };
 use kube::core::Status;
 
-use super::transport::TooLarge;
-use crate::BadPodCidr;
+use crate::{BadPodCidr, kube::connection::transport::TooLarge};
 
 /// A failed request, or a Node that cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -16,8 +16,11 @@ use serde_json::{Value, json};
 use tokio::{sync::watch, time::sleep};
 use tracing::warn;
 
-use super::{client::KubeClient, error::KubeError, requests};
-use crate::{Backoff, Delays, LogThrottle, NodeReport};
+use super::error::KubeError;
+use crate::{
+    Backoff, Delays, LogThrottle, NodeReport,
+    kube::connection::{client::KubeClient, requests},
+};
 
 /// Between two Events.
 const GAP: Duration = Duration::from_secs(15);

@@ -11,9 +11,11 @@ use super::{
     manager::KubeManager,
     position::Position,
     record::{NodePage, NodeRecord},
-    requests::{ListFrom, list_nodes},
 };
-use crate::Entry;
+use crate::{
+    Entry,
+    kube::connection::requests::{ListFrom, list_nodes},
+};
 
 /// Listings that may be overtaken by compaction before we report it.
 const TRIES: u32 = 3;

@@ -7,11 +7,13 @@ use tracing::info;
 
 use super::{
     annotate::patch_for,
-    client::{KubeClient, Liveness},
     entry::{self, Annotations, Families},
     error::KubeError,
     options::{KubeOptions, NodeIdentity},
     record::{NetworkCondition, NodeRecord, PodRecord},
+};
+use crate::kube::connection::{
+    client::{KubeClient, Liveness},
     requests,
 };
 use crate::{

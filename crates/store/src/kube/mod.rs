@@ -7,10 +7,8 @@
 //! opt out of mode `fast` (`pods`).
 
 mod annotate;
-mod client;
 mod condition;
-mod connect;
-mod credential_plugin;
+mod connection;
 mod entry;
 mod error;
 mod events;
@@ -18,7 +16,6 @@ mod items;
 mod listing;
 mod manager;
 mod options;
-mod pod_lister;
 mod pods;
 mod position;
 mod prefix;
@@ -27,20 +24,16 @@ mod properties;
 mod prune;
 mod record;
 mod renewal;
-mod requests;
 mod settings;
 mod source;
 mod stream;
 mod subnet_manager;
-mod token;
-mod transport;
-mod unclear;
 
 pub use self::{
-    client::Liveness,
+    connection::client::Liveness,
     error::{KubeError, Problem},
     manager::KubeManager,
     options::{KubeOptions, NoIdentity, NodeIdentity},
-    pod_lister::PodLister,
+    pods::lister::PodLister,
     prefix::{AnnotationPrefix, BadPrefix},
 };

@@ -1,6 +1,7 @@
 //! Our place in the server's history.
 
-use super::{error::Problem, requests::ListFrom, stream::Change};
+use super::{error::Problem, stream::Change};
+use crate::kube::connection::requests::ListFrom;
 
 /// A point in the server's history of one kind of object.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -35,13 +35,13 @@ use super::{
     position::Position,
     record::NodeRecord,
     renewal::Holder,
-    requests::{self, ListFrom},
     settings::settings,
     stream::{Change, WatchMessage, WatchStream},
 };
 use crate::{
     Entry, LeaseAttrs, LeaseRequest, StoreEvent,
     backoff::until,
+    kube::connection::requests::{self, ListFrom},
     watcher::{EventSender, Gone, Listing, Recovery, Source, Verdict},
 };
 

@@ -23,7 +23,7 @@ use flannel_options::RunOptions;
 
 use self::service::Service;
 pub(super) use self::{extension::backend_of, service::ServiceView, udp::control_socket};
-use super::leased_node::LeasedNode;
+use super::start::leased_node::LeasedNode;
 
 /// The services of the backend; they end with it.
 pub(super) struct Services(Vec<Box<dyn Service>>);
