@@ -1,6 +1,7 @@
 //! `lint`: every check, also when one before it failed, and a summary.
 
 mod changes;
+mod code_names;
 mod dependencies;
 mod glossary;
 mod language;
@@ -144,7 +145,7 @@ fn bpf_checks(workspace: &Workspace, toolchain: &Toolchain) -> Vec<Check> {
 /// A check of the sources themselves, below the workspace's root.
 type SourceCheck = fn(&Path) -> anyhow::Result<()>;
 
-const SOURCE_CHECKS: [(&str, SourceCheck); 7] = [
+const SOURCE_CHECKS: [(&str, SourceCheck); 8] = [
     ("layers", layers),
     ("size", size),
     ("dependencies", dependencies),
@@ -152,6 +153,7 @@ const SOURCE_CHECKS: [(&str, SourceCheck); 7] = [
     ("language", language),
     ("glossary", glossary),
     ("changes", changes),
+    ("names of code", code_names),
 ];
 
 /// Crates of which users see nothing. Help, log lines and errors of the others are checked too.
@@ -258,6 +260,13 @@ fn glossary(root: &Path) -> anyhow::Result<()> {
 
 fn changes(root: &Path) -> anyhow::Result<()> {
     refuse(&changes::findings(root)?)
+}
+
+fn code_names(root: &Path) -> anyhow::Result<()> {
+    // The changelog names what there was.
+    let mut pages = pages(root)?;
+    pages.retain(|page| !page.ends_with("CHANGELOG.md"));
+    refuse(&code_names::findings(root, &pages)?)
 }
 
 /// Fails with all findings, a line each.
