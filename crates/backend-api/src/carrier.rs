@@ -21,7 +21,7 @@ pub struct Carrier {
 pub enum CarrierState {
     /// It does.
     Carries,
-    /// It does not as far as it is known, and packets may pass all the same.
+    /// There is no sign that it does; packets may pass all the same.
     Doubtful,
     /// That cannot be read.
     Unknown,

@@ -66,6 +66,14 @@ fn refuse_router_advertisements(name: &str) {
     }
 }
 
+/// Returns the link of a device that was just made.
+pub async fn made_link(netlink: &Netlink, name: &str) -> Result<Link, NetlinkError> {
+    netlink
+        .link_by_name(name)
+        .await?
+        .ok_or_else(|| vanished(name))
+}
+
 /// Returns the error for a device that was removed between two requests; the next try creates it
 /// again.
 pub fn vanished(name: &str) -> NetlinkError {

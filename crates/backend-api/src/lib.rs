@@ -31,7 +31,7 @@ pub use self::{
         Desired, PeerValue, TunnelPeer, device_key, direct_entry, direct_route, network_config,
         routed_entry,
     },
-    device::{Device, bring_up, vanished},
+    device::{Device, bring_up, made_link, vanished},
     device_error::{DeviceError, DeviceFault},
     error::{BackendError, IPV6_MIN_MTU, require_own_address},
     marks::Marks,

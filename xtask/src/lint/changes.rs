@@ -7,7 +7,7 @@ use anyhow::Context as _;
 
 use super::{
     TOOLS, crates,
-    sources::{product_code, read},
+    sources::{product_code, quoted, read},
 };
 
 const PAGE: &str = "docs/design/changes.md";
@@ -65,9 +65,7 @@ fn listed(body: &str) -> BTreeSet<&str> {
 
 /// The paths of the project in a text, without a folder's last slash.
 fn paths(text: &str) -> impl Iterator<Item = &str> {
-    text.split('`')
-        .skip(1)
-        .step_by(2)
+    quoted(text)
         .filter(|word| word.contains('/') && FOLDERS.iter().any(|folder| word.starts_with(folder)))
         .filter(|word| !word.contains([' ', '<', '*']))
 }

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::sources::read;
+use super::sources::{identifiers, quoted, read};
 use crate::workspace::{package_dirs, package_name};
 
 /// The beginning of the names of all crates.
@@ -41,9 +41,8 @@ fn crate_sources(root: &Path) -> anyhow::Result<BTreeMap<String, PathBuf>> {
 
 /// The names of at least two parts.
 fn names(text: &str) -> impl Iterator<Item = &str> {
-    let quoted = text.split('`').skip(1).step_by(2);
     let is_of_name = |letter: char| letter.is_alphanumeric() || "_:".contains(letter);
-    quoted
+    quoted(text)
         .filter(|words| words.starts_with(CRATE))
         .map(move |words| {
             words
@@ -85,7 +84,7 @@ fn has_word(source: &str, word: &str) -> bool {
     source
         .lines()
         .filter_map(|line| line.split("//").next())
-        .flat_map(|code| code.split(|letter: char| !letter.is_alphanumeric() && letter != '_'))
+        .flat_map(identifiers)
         .any(|found| found == word)
 }
 

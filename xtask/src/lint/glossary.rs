@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::sources::{read, rust_files};
+use super::sources::{identifiers, quoted, read, rust_files};
 
 /// Returns a line for each identifier that no source has.
 pub(super) fn findings(page: &Path, sources: &[PathBuf]) -> anyhow::Result<Vec<String>> {
@@ -23,17 +23,13 @@ pub(super) fn findings(page: &Path, sources: &[PathBuf]) -> anyhow::Result<Vec<S
         .collect())
 }
 
-fn identifiers(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|character: char| !character.is_alphanumeric() && character != '_')
-}
-
 /// Returns the identifiers in the last column of all tables: of a path its last segment. Flags and
 /// addresses are none.
 fn named(page: &str) -> BTreeSet<String> {
     let cells = page
         .lines()
         .filter_map(|line| line.trim_end_matches([' ', '|']).rsplit_once('|'));
-    let quoted = cells.flat_map(|(_, cell)| cell.split('`').skip(1).step_by(2));
+    let quoted = cells.flat_map(|(_, cell)| quoted(cell));
     let last = quoted
         .filter(|name| !name.starts_with(['-', '/']))
         .filter_map(|name| name.rsplit("::").next());

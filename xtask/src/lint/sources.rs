@@ -18,6 +18,16 @@ pub(crate) fn rust_files(folder: &Path) -> anyhow::Result<Vec<(PathBuf, String)>
         .collect()
 }
 
+/// Returns the words between two backticks of a text, each run of them.
+pub(super) fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// Splits a text into its identifiers.
+pub(super) fn identifiers(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|character: char| !character.is_alphanumeric() && character != '_')
+}
+
 /// Reads a file.
 pub(super) fn read(file: &Path) -> anyhow::Result<String> {
     fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use flannel_backend_api::{Device, DeviceError, DeviceFault, TunnelDevice, bring_up, vanished};
+use flannel_backend_api::{Device, DeviceError, DeviceFault, TunnelDevice, bring_up, made_link};
 use flannel_netlink::{IpipInfo, IpipSpec, Link, Netlink, NetlinkError};
 use futures::future::{FutureExt as _, LocalBoxFuture};
 
@@ -62,8 +62,5 @@ async fn create(netlink: &Netlink, spec: &IpipSpec) -> Result<Link, DeviceError>
         }
         Err(error) => return Err(error.into()),
     }
-    Ok(netlink
-        .link_by_name(&spec.name)
-        .await?
-        .ok_or_else(|| vanished(&spec.name))?)
+    Ok(made_link(netlink, &spec.name).await?)
 }

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use flannel_backend_api::{Device, DeviceError, DeviceFault, TunnelDevice, bring_up, vanished};
+use flannel_backend_api::{Device, DeviceError, DeviceFault, TunnelDevice, bring_up, made_link};
 use flannel_netlink::{Link, Netlink};
 use futures::future::{FutureExt as _, LocalBoxFuture};
 
@@ -67,10 +67,7 @@ async fn ensure(netlink: &Netlink, spec: &UdpSpec) -> Result<Device, DeviceError
     } else {
         flannel_udp::make_persistent(&spec.name).map_err(UdpError::from)?;
         tracing::info!(device = spec.name, "made the TUN device");
-        netlink
-            .link_by_name(&spec.name)
-            .await?
-            .ok_or_else(|| vanished(&spec.name))?
+        made_link(netlink, &spec.name).await?
     };
     bring_up(netlink, link, spec.mtu).await
 }

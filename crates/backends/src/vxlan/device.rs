@@ -1,6 +1,6 @@
 //! The vxlan device of one family.
 
-use flannel_backend_api::{Device, DeviceError, TunnelDevice, bring_up, vanished};
+use flannel_backend_api::{Device, DeviceError, TunnelDevice, bring_up, made_link, vanished};
 use flannel_netlink::{Link, Netlink, NetlinkError, VxlanSpec};
 use flannel_store::Vtep;
 use futures::future::{FutureExt as _, LocalBoxFuture};
@@ -101,10 +101,7 @@ async fn create(netlink: &Netlink, spec: &VxlanSpec) -> Result<Link, NetlinkErro
     netlink.create_vxlan(spec).await?;
     tracing::info!(device = spec.name, mac = %spec.mac, local = %spec.local, "made the vxlan \
         device");
-    netlink
-        .link_by_name(&spec.name)
-        .await?
-        .ok_or_else(|| vanished(&spec.name))
+    made_link(netlink, &spec.name).await
 }
 
 fn is_compatible(link: &Link, spec: &VxlanSpec) -> bool {

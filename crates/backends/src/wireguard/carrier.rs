@@ -7,7 +7,7 @@ use flannel_host::{duration, error_chain::chain, wireguard_key::PublicKey};
 use flannel_netlink::{Link, WireguardDevice, WireguardPeerState};
 use ipnet::IpNet;
 
-use super::{Control, WireguardError, has_process};
+use super::{Control, WireguardError, device::is_wireguard};
 
 /// The part that findings name.
 pub(crate) const PART: &str = "wireguard";
@@ -22,8 +22,7 @@ pub(crate) struct CarryingWireguard {
 impl CarryingWireguard {
     /// Reads the device; none if it is of another kind.
     pub(crate) async fn read(link: &Link) -> Option<Self> {
-        let is_kernels = link.kind.as_deref() == Some(Control::KIND);
-        if !is_kernels && !has_process(&link.name).await {
+        if !is_wireguard(link).await {
             return None;
         }
         Some(Self {

@@ -1,6 +1,6 @@
 //! The WireGuard device, which is the kernel's or that of a process.
 
-use flannel_backend_api::{Device, DeviceError, DeviceFault, TunnelDevice, bring_up, vanished};
+use flannel_backend_api::{Device, DeviceError, DeviceFault, TunnelDevice, bring_up, made_link};
 use flannel_host::wireguard_key::SecretKey;
 use flannel_netlink::{Link, Netlink};
 use futures::future::{FutureExt as _, LocalBoxFuture};
@@ -68,7 +68,7 @@ async fn ensure(netlink: &Netlink, spec: &WireguardSpec) -> Result<Device, Devic
 }
 
 /// The kernel's, or one whose process answers.
-async fn is_wireguard(link: &Link) -> bool {
+pub(super) async fn is_wireguard(link: &Link) -> bool {
     link.kind.as_deref() == Some(Control::KIND) || has_process(&link.name).await
 }
 
@@ -78,8 +78,5 @@ async fn create(netlink: &Netlink, name: &str) -> Result<Link, DeviceError> {
         Err(error) if error.is_unsupported() => start(name).await?,
         Err(error) => return Err(error.into()),
     }
-    Ok(netlink
-        .link_by_name(name)
-        .await?
-        .ok_or_else(|| vanished(name))?)
+    Ok(made_link(netlink, name).await?)
 }
